@@ -1,0 +1,43 @@
+# Every task of the project. CI calls only these. `make help` lists them.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DEV := $(VENV)/.dev-installed
+
+.DEFAULT_GOAL := help
+
+help:  ## list the tasks
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  %-12s %s\n", $$1, $$2}'
+
+$(BIN)/mcpiac: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(DEV): $(BIN)/mcpiac
+	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(BIN)/pip install --quiet --disable-pip-version-check --group dev
+	@touch $@
+
+install: $(BIN)/mcpiac  ## make .venv with the product in it
+
+dev: $(DEV)  ## make .venv with the product and what its tests need
+
+format: $(DEV)  ## rewrite the code in the house style
+	$(BIN)/ruff format src tests
+	$(BIN)/ruff check --fix-only src tests
+
+check: $(DEV)  ## format, lint, types, import rule
+	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: $(DEV)  ## the fast tests (a few minutes)
+	$(BIN)/pytest -n 2 --dist worksteal -m 'not slow'
+
+clean:  ## remove what the tasks made (not the fleet: see demo-clean)
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+
+.PHONY: help install dev format check test clean

@@ -1,0 +1,1 @@
+"""mcpiac: MCP servers as code, one sandbox per server."""
