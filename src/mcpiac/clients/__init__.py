@@ -1,0 +1,1 @@
+"""A server's URL becomes an entry in an MCP client's configuration, and back."""

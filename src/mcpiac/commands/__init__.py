@@ -1,0 +1,1 @@
+"""One short file per verb: carries values from room to room."""

@@ -1,0 +1,1 @@
+"""Runs a plan's actions: schedules, calls, retries, and journals each one."""

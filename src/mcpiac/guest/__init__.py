@@ -1,0 +1,1 @@
+"""What is installed inside a sandbox, per kind of guest: values in, text out."""

@@ -1,0 +1,1 @@
+"""The embedded backend: a server of the sandbox API with real sandboxes on this machine."""

@@ -1,0 +1,1 @@
+"""Desired, recorded and live state become a Plan: a pure function of values."""

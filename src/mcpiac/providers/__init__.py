@@ -1,0 +1,1 @@
+"""One sandbox API call becomes one outcome, whichever provider answers."""

@@ -1,0 +1,1 @@
+"""Secret sources become values that cannot be printed, and their fingerprints."""

@@ -1,0 +1,1 @@
+"""YAML text becomes a Stack: read with positions, checked against the schema, references resolved."""

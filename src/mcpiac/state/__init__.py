@@ -1,0 +1,1 @@
+"""What was done is kept: snapshot, journal, lock, history; never a secret, never lost."""

@@ -1,0 +1,352 @@
+"""The sandbox API v1: its messages, codes and states, shared by the providers and the embedded backend.
+
+Shapes and names are those of the service's published SDK (`sandboxer-sdk` 0.1.1 on PyPI). What the embedded backend
+adds is marked *extension*: a client that does not know it loses nothing. Models ignore unknown keys, since the service
+may add some. Times are ISO 8601 UTC text.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+API_PREFIX = "/api/v1"
+PROTOCOL = 1
+"""Of the extensions, not of the API: client and daemon of different versions agree by it."""
+
+OWNER_VARIABLE = "MCPIAC_OWNER"
+HEADER_IDEMPOTENCY = "Idempotency-Key"
+HEADER_CONFIRM_DELETE = "X-Sandboxer-Confirm-Delete"
+HEADER_ORG = "X-Sandboxer-Org"
+HEADER_REQUEST_ID = "X-Request-Id"
+COOKIE = "__sbx_auth"
+
+RESERVED_ENV = frozenset(
+    {
+        "SANDBOXER_TOKEN",
+        "SANDBOXER_API_URL",
+        "AGENT_ID",
+        "PRODUCT_MODE",
+        "ENVIRONMENT_ID",
+        "SANDBOXER_ID",
+        "SERVICE_PREVIEW_TOKEN",
+        "SANDBOXER_CLI_TOKEN",
+    }
+)
+ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
+ENV_MAX_COUNT = 100
+ENV_MAX_BYTES = 64 * 1024
+LIST_MAX = 100
+SIZES = ("small", "default", "large", "xlarge")
+
+SandboxState = Literal[
+    "init",
+    "provisioning",
+    "provisioned",
+    "cloning",
+    "ready",
+    "idle",
+    "running",
+    "archiving",
+    "archived",
+    "error",
+    "cancelled",
+]
+USABLE_STATES = frozenset({"ready", "idle", "running"})
+
+
+class Message(BaseModel):
+    """Camel case on the wire, snake case here."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
+
+    def body(self) -> dict[str, Any]:
+        """The JSON body: only the fields that were set."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+class HostedPortItem(Message):
+    """A hosted port. ``url`` carries ``?_token=`` unless public; in the sandbox list (extension) never."""
+
+    port: int
+    url: str
+    is_protected: bool = True
+    access: Literal["private", "public"] = "private"
+    localhost: bool = False
+    title: str | None = None
+
+
+class Sandbox(Message):
+    """One sandbox as listed and got."""
+
+    id: str
+    name: str | None = None
+    state: str
+    error: str | None = None
+    health: str | None = None
+    health_reason: str | None = None
+    type: str | None = None
+    vcpu: int | None = None
+    memory_gb: int | None = Field(default=None, alias="memoryGB")
+    created_at: str | None = None
+    updated_at: str | None = None
+    expires_at: str | None = None
+    no_env: bool | None = None
+    created_by_id: str | None = None
+    memory_restored: bool | None = None
+    setup_status: str | None = None
+    # extensions
+    owner: str | None = None
+    hosted: tuple[HostedPortItem, ...] | None = None
+    idle_minutes: int | None = None
+    """0 = off."""
+    idle_in_seconds: int | None = None
+    paused_at: str | None = None
+    expired: bool | None = None
+    services: dict[str, ServiceItem] | None = None
+
+
+class ServiceItem(Message):
+    """Extension: a service of a sandbox. ``state``: starting, running, backoff, failed, stopped."""
+
+    state: str
+    pid: int | None = None
+    restarts: int = 0
+    last_exit: str | None = None
+    since: str | None = None
+    last_lines: tuple[str, ...] = ()
+
+
+class PageInfo(Message):
+    next_cursor: str | None
+    has_more: bool
+    limit: int
+
+
+class SandboxPage(Message):
+    sandboxes: tuple[Sandbox, ...]
+    page_info: PageInfo
+
+
+class CreateRequest(Message):
+    """``POST /sandboxes`` with header ``Idempotency-Key``. ``ttlSeconds`` null: no auto-stop.
+
+    Extensions: ``egress`` (what it may reach), ``secretsAtRest``.
+    """
+
+    type: str = "default"
+    ttl_seconds: int | None = 3600
+    env: dict[str, str] | None = None
+    environment: str | None = None
+    no_env: bool = False
+    snapshots: bool | None = None
+    monitoring: bool | None = None
+    fail_fast: bool | None = None
+    setup_script: str | None = None
+    org: str | None = None
+    egress: Any | None = None
+    secrets_at_rest: str | None = None
+
+
+class CreateAnswer(Message):
+    status: str
+    ttl_seconds: int | None = None
+    sandbox: Sandbox
+
+
+class UpdateRequest(Message):
+    """``PATCH /sandboxes/{id}``: only what is set is changed. Extensions: ``idleMinutes`` (0 = off), ``egress``."""
+
+    name: str | None = None
+    ttl_seconds: int | None = None
+    subdomain: str | None = None
+    idle_minutes: int | None = None
+    egress: Any | None = None
+
+
+class ResumeRequest(Message):
+    """``POST …/resume``. ``env`` replaces the sandbox's environment; absent: keeps it."""
+
+    type: str | None = None
+    env: dict[str, str] | None = None
+    ttl_seconds: int | None = None
+    no_env: bool | None = None
+    fail_fast: bool | None = None
+
+
+class StopRequest(Message):
+    force: bool | None = None
+
+
+class CommandRequest(Message):
+    """``POST …/commands``. ``cwd`` is relative to the work directory (/home/user)."""
+
+    command: str
+    cwd: str | None = None
+    timeout_seconds: int = 30
+    detached: bool = False
+    stream: bool = False
+    env: dict[str, str] | None = None
+
+
+class CommandAnswer(Message):
+    """Of a synchronous command."""
+
+    exit_code: int | None
+    stdout: str = ""
+    stderr: str = ""
+    timed_out: bool = False
+    stdout_truncated: bool = False
+    stderr_truncated: bool = False
+
+
+class DetachedAnswer(Message):
+    process_id: str
+    pid: int | None = None
+    log_path: str | None = None
+
+
+class ProcessStatus(Message):
+    """``GET …/commands/{processId}``: outputs from the asked offsets on (bytes)."""
+
+    process_id: str
+    running: bool
+    exit_code: int | None = None
+    timed_out: bool = False
+    stdout: str = ""
+    stderr: str = ""
+    stdout_offset: int = 0
+    stderr_offset: int = 0
+
+
+class CommandFrame(Message):
+    """A line of a streamed command: ``started``, ``stdout``, ``stderr``, then ``exit`` or ``error``."""
+
+    type: str
+    data: str | None = None
+    exit_code: int | None = None
+    timed_out: bool | None = None
+    message: str | None = None
+    pid: int | None = None
+
+
+class FileWriteRequest(Message):
+    path: str
+    content: str
+    encoding: Literal["utf8", "base64"] = "utf8"
+
+
+class FileReadAnswer(Message):
+    path: str
+    content: str
+    encoding: str = "utf8"
+    size: int | None = None
+
+
+class HostRequest(Message):
+    """``POST …/host``: the same sandbox and port give the same URL and token."""
+
+    port: int
+    public: bool = False
+    localhost: bool = False
+    title: str | None = None
+
+
+class HostedPage(Message):
+    ports: tuple[HostedPortItem, ...] = ()
+
+
+class DeletionAnswer(Message):
+    id: str
+    status: str
+    """pending, processing, blocked, completed."""
+
+
+class StartLimits(Message):
+    per_minute: int | None = None
+    per_hour: int | None = None
+    per_day: int | None = None
+
+
+class LimitsAnswer(Message):
+    can_start: bool = True
+    active_sandboxes: int | None = None
+    max_active_sandboxes: int | None = None
+    start_limits: StartLimits | None = None
+
+
+class PackageItem(Message):
+    """Extension. An exact package: registry ``npm`` or ``pypi``."""
+
+    registry: str
+    name: str
+    version: str
+    extras: tuple[str, ...] = ()
+
+
+class InstallRequest(Message):
+    """Extension: ``PUT …/packages``: exactly these are mounted in the sandbox from now on.
+
+    The answer is NDJSON of ``InstallFrame``: ``progress`` lines, then ``installed`` or ``error``. Repeating it is free.
+    A changed set restarts the sandbox's processes (its disk, ports and tokens stay).
+    """
+
+    packages: tuple[PackageItem, ...]
+    scripts: bool = False
+
+
+class InstalledItem(Message):
+    package: PackageItem
+    path: str
+    entry: tuple[str, ...]
+    integrity: str = ""
+    env: dict[str, str] = Field(default_factory=dict)
+
+
+class InstallFrame(Message):
+    type: Literal["progress", "installed", "error"]
+    text: str | None = None
+    installed: tuple[InstalledItem, ...] | None = None
+    error: ErrorDetail | None = None
+
+
+class LogItem(Message):
+    """Extension: a line of ``GET …/logs?service=&tail=&follow=`` (NDJSON)."""
+
+    at: str
+    stream: str
+    text: str
+
+
+class InstanceAnswer(Message):
+    """Extension: ``GET /instance``. ``id`` is made at the daemon's first start and never changes."""
+
+    id: str
+    protocol: int
+    version: str
+    pid: int | None = None
+
+
+class ErrorDetail(Message):
+    code: str
+    message: str
+    status: int = 0
+    details: dict[str, Any] | None = None
+
+
+class ErrorEnvelope(Message):
+    """Every error. Some endpoints of the service answer ``{"error": "code", "message": "…"}`` instead."""
+
+    ok: bool = False
+    type: str = "sandbox.error"
+    status: int
+    code: str
+    message: str
+    request_id: str
+    error: ErrorDetail
+
+
+Sandbox.model_rebuild()
+InstallFrame.model_rebuild()
