@@ -1,8 +1,8 @@
 """The sandbox API v1: its messages, codes and states, shared by the providers and the embedded backend.
 
 Shapes and names are those of the service's published SDK (`sandboxer-sdk` 0.1.1 on PyPI). What the embedded backend
-adds is marked *extension*: a client that does not know it loses nothing. Models ignore unknown keys, since the service
-may add some. Times are ISO 8601 UTC text.
+adds is marked *extension*: a client that does not know it loses nothing. Models ignore unknown keys, since the
+service may add some. Times are ISO 8601 UTC text.
 """
 
 from __future__ import annotations
@@ -289,8 +289,8 @@ class PackageItem(Message):
 class InstallRequest(Message):
     """Extension: ``PUT …/packages``: exactly these are mounted in the sandbox from now on.
 
-    The answer is NDJSON of ``InstallFrame``: ``progress`` lines, then ``installed`` or ``error``. Repeating it is free.
-    A changed set restarts the sandbox's processes (its disk, ports and tokens stay).
+    The answer is NDJSON of ``InstallFrame``: ``progress`` lines, then ``installed`` or ``error``. Repeating it is
+    free. A changed set restarts the sandbox's processes (its disk, ports and tokens stay).
     """
 
     packages: tuple[PackageItem, ...]
