@@ -41,3 +41,21 @@ clean:  ## remove what the tasks made (not the fleet: see demo-clean)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
 
 .PHONY: help install dev format check test clean
+
+# The demo: two real servers from npm, each in a sandbox of its own. The tokens are fake, and say so.
+demo: $(BIN)/mcpiac  ## run two real MCP servers, each in a sandbox of its own, and prove it
+	@echo 'Two fake tokens are set for this demo; nothing outside knows them:'
+	@echo '  FILES_SERVER_TOKEN=fake-files-token   EVERYTHING_SERVER_TOKEN=fake-everything-token'
+	@echo
+	@export FILES_SERVER_TOKEN=fake-files-token EVERYTHING_SERVER_TOKEN=fake-everything-token; \
+	    set -e; $(BIN)/mcpiac apply -y demo; echo; $(BIN)/mcpiac verify demo
+	@echo
+	@echo 'The fleet is running. Connect Claude Code:   $(BIN)/mcpiac connect --print claude-code'
+	@echo 'Its tokens, for the shell that starts it:    eval "$$($(BIN)/mcpiac env)"'
+	@echo 'Take it down:                                make demo-clean'
+
+demo-clean: $(BIN)/mcpiac  ## take the demo down and end the daemon
+	@$(BIN)/mcpiac destroy -y demo
+	@$(BIN)/mcpiac daemon stop
+
+.PHONY: demo demo-clean
