@@ -37,7 +37,8 @@ class SandboxRecord:
 
     ``size``, ``ttl``, ``idle``, ``egress`` are the inputs last sent with success. ``created_at`` is ISO 8601 UTC.
     ``stopped`` is True after a stop of ours (``disabled``). ``secrets`` are the fingerprints of the environment
-    that it was created or resumed with.
+    that it was created or resumed with. ``instance`` is set only while a stack moves to another provider: the one that
+    this sandbox is of, where it is not ``State.instance``.
     """
 
     id: str
@@ -52,6 +53,7 @@ class SandboxRecord:
     secrets: Mapping[str, Fingerprint] = field(default_factory=dict)
     stopped: bool = False
     tainted: str | None = None
+    instance: Instance | None = None
 
 
 @dataclass(frozen=True, slots=True)
