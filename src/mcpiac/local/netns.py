@@ -8,6 +8,7 @@ ready, since a batch costs a fork (milliseconds) and a ready one nothing.
 
 from __future__ import annotations
 
+import array
 import asyncio
 import errno
 import os
@@ -258,9 +259,7 @@ class Dialer:
         if channel is None:
             return
         try:
-            data, descriptors, _flags, _from = socket.recv_fds(
-                channel, REPLY.size, _BATCH_MAX + 1, socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT
-            )
+            data, descriptors = _receive_descriptors(channel)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -291,3 +290,14 @@ class Dialer:
                 future.set_result(pool.free.popleft())
         if pool.waiting:
             self._refill(pool)
+
+
+def _receive_descriptors(channel: Socket) -> tuple[bytes, list[int]]:
+    """One message with its descriptors, close-on-exec from the start (socket.recv_fds ignores its flags)."""
+    descriptors = array.array("i")
+    space = socket.CMSG_SPACE(_BATCH_MAX * descriptors.itemsize)
+    data, ancillary, _flags, _from = channel.recvmsg(REPLY.size, space, socket.MSG_CMSG_CLOEXEC)
+    for level, kind, carried in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(carried[: len(carried) - len(carried) % descriptors.itemsize])
+    return data, list(descriptors)
