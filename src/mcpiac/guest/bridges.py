@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from mcpiac.model.diagnostic import error
-from mcpiac.model.spec import Bridge, BridgeName, Package, Registry, ServerSpec
+from mcpiac.model.spec import Bridge, BridgeName, Package, Registry
 
 Word = str | dict[str, Any]
 
@@ -44,24 +44,10 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
-def resolve(spec: ServerSpec, recorded: Mapping[str, Any] | None = None, *, upgrade: bool = False) -> Bridge | None:
-    """The bridge and exact version that a set-up uses; None for a server that speaks HTTP itself.
-
-    A version that is not named stays the one that the last set-up ``recorded`` (``ServerRecord.setup``), so that a
-    new mcpiac restarts nobody; ``upgrade`` takes the pinned one.
-    """
-    if spec.transport == "http":
-        return None
-    wanted = spec.bridge or Bridge(DEFAULT)
-    if wanted.version is not None:
-        return wanted
-    kept = (recorded or {}).get("bridge")
-    if not upgrade and isinstance(kept, Mapping):
-        name, version, named = kept.get("name"), kept.get("version"), kept.get("named")
-        same = name == wanted.name or (spec.bridge is None and not named)
-        if version and same and name in KINDS:
-            return Bridge(cast(BridgeName, name), str(version))
-    return Bridge(wanted.name, KINDS[wanted.name].version)
+def resolve(name: str | None = None, version: str | None = None) -> Bridge:
+    """A bridge with its exact version: what is not given is this mcpiac's own choice. Raises ``KeyError``."""
+    chosen = cast(BridgeName, name or DEFAULT)
+    return Bridge(chosen, version or KINDS[chosen].version)
 
 
 def package(bridge: Bridge | None) -> Package | None:
@@ -75,7 +61,10 @@ def package(bridge: Bridge | None) -> Package | None:
 
 
 def words(bridge: Bridge, server: Sequence[Word], *, port: int, path: str, host: str) -> list[Word]:
-    """The command line of ``bridge`` around the command line of a server."""
+    """The command line of ``bridge`` around the command line of a server.
+
+    ``host`` is the address to listen on; the ``mcpiac`` bridge knows loopback only. Raises ``Diagnosed``.
+    """
     fixed = KINDS[bridge.name].fixed_path
     if fixed is not None and path != fixed:
         raise error(
@@ -87,10 +76,7 @@ def words(bridge: Bridge, server: Sequence[Word], *, port: int, path: str, host:
     at = str(port)
     match bridge.name:
         case "mcpiac":
-            flags: list[Word] = ["--port", at, "--path", path]
-            if host != "127.0.0.1":
-                flags += ["--host", host]
-            return ["python3", "-I", PROGRAM, *flags, "--", *server]
+            return ["python3", "-I", PROGRAM, "--port", at, "--path", path, "--", *server]
         case "supergateway":
             return [
                 *(entry, "--stdio", {"shell": list(server)}, "--outputTransport", "streamableHttp"),

@@ -21,6 +21,7 @@ from typing import Any, Literal
 from mcpiac.guest import bridges
 from mcpiac.guest.bridges import Word
 from mcpiac.model.codec import digest, file_bytes
+from mcpiac.model.diagnostic import error
 from mcpiac.model.outcome import ProviderError
 from mcpiac.model.ports import CommandResult, Installed
 from mcpiac.model.spec import Bridge, FileSpec, Package, ServerSpec
@@ -75,61 +76,65 @@ def render(
     installed: Sequence[Installed] = (),
     bridge: Bridge | None = None,
     bridge_program: bytes | None = None,
-    recorded_files: Mapping[str, str] | None = None,
-    overwrite_files: bool = False,
+    setup_version: str | None = None,
+    write: Mapping[str, str | None] | None = None,
+    remove: Mapping[str, str | None] | None = None,
+    overwrite: bool = False,
     wait: float | None = None,
 ) -> Setup:
     """The set-up of ``server``.
 
-    ``installed`` are the provider's packages (``agent``); a ``systemd`` guest installs its own. ``bridge`` is a
-    resolved one (``bridges.resolve``), None: resolved here without a record. ``bridge_program`` None leaves the
-    bundled bridge that is in the guest. ``recorded_files`` (path → SHA-256) is what was declared at the last
-    successful set-up: a file that differs from both was edited in the guest. ``wait`` is how long the server may take
-    until its port answers, in seconds (``timeouts.check``, if not given). Raises ``Diagnosed`` for what a bridge
-    cannot do.
+    ``installed`` are the provider's packages (``agent``); a ``systemd`` guest installs its own. ``bridge``: None is
+    this mcpiac's own (``bridges.resolve``). ``bridge_program`` None leaves the bundled bridge that is in the guest.
+    ``write`` names the declared files to write (None: all) and ``remove`` those that are declared no more, each
+    with the SHA-256 that was recorded of it: a file that is neither as recorded nor as declared was edited in the
+    guest; writing it needs ``overwrite``, and it is never removed. ``wait`` is how long the server may take until
+    its port answers, in seconds (``timeouts.check``, if not given). Raises ``Diagnosed`` for what a bridge cannot do.
     """
-    if spec.transport == "http":
-        bridge = None
-    elif bridge is None:
-        bridge = bridges.resolve(spec)
+    bridge = None if spec.transport == "http" else bridge or bridges.resolve()
     needed = packages(spec, bridge)
     lying = {i.package: i for i in installed}
-    items = [_package(p, spec, bridge, lying.get(p)) for p in needed]
-    host = "0.0.0.0" if spec.bind == "any" else "127.0.0.1"  # noqa: S104 - asked for by the stack
     words = _server_words(spec)
     if bridge is not None:
+        if kind == "systemd" and spec.bind == "any" and bridge.name == "mcpiac":
+            raise error(
+                "bridge-loopback-only",
+                f"the bridge mcpiac of {server} listens on loopback only",
+                hint="remove `bind: any`: it is for servers that speak HTTP themselves",
+            )
+        host = "0.0.0.0" if spec.bind == "any" else "127.0.0.1"  # noqa: S104 - asked for by the stack
         words = bridges.words(bridge, words, port=port, path=spec.path, host=host)
     env = dict(spec.env)
     if spec.transport == "http":
         env.setdefault("PORT", str(port))
     values: dict[str, Any] = {
-        "setup": SETUP_VERSION,
+        "setup": setup_version or SETUP_VERSION,
         "manager": kind,
         "server": server,
         "port": port,
         "bind": spec.bind,
-        "bridge": None
-        if bridge is None
-        else {"name": bridge.name, "version": bridge.version, "named": spec.bridge is not None},
-        "packages": items,
+        "bridge": None if bridge is None else {"name": bridge.name, "version": bridge.version},
+        "packages": [_package(p, spec, bridge, lying.get(p)) for p in needed],
         "words": words,
         "env": env,
         "pass": sorted(spec.secrets),
         "files": [_file(path, file) for path, file in sorted(spec.files.items())],
     }
     inputs = digest({**values, "files": [{**f, "content": None} for f in values["files"]]})
+    due = dict.fromkeys(spec.files) if write is None else write
+    for file in values["files"]:
+        file["write"] = file["path"] in due
+        file["recorded"] = due.get(file["path"])
+        if not file["write"]:
+            file.pop("content", None)
     values |= {
         "home": HOME,
         "wait": wait if wait is not None else spec.timeouts.check,
-        "recorded": dict(recorded_files or {}),
-        "overwrite": overwrite_files,
-        "inputs": inputs,
+        "remove": dict(remove or {}),
+        "overwrite": overwrite,
     }
     at = f"{FOLDER}/{server}.setup.json"
-    files = {
-        f"{FOLDER}/setup.pyz": archive(kind),
-        at: json.dumps(values, indent=1).encode(),
-    }
+    files = {f"{FOLDER}/setup.pyz": archive(kind), at: json.dumps(values, indent=1).encode()}
     if bridge is not None and bridge.name == "mcpiac" and bridge_program is not None:
         files[bridges.PROGRAM] = bridge_program
     return Setup(files, _command(kind, files, at), inputs, bridge, needed)

@@ -48,22 +48,23 @@ def write(path: str, data: bytes, mode: int) -> None:
 
 
 def put(
-    wanted: Sequence[Mapping[str, Any]],
+    declared: Sequence[Mapping[str, Any]],
+    remove: Mapping[str, str | None],
     *,
     written: Mapping[str, str],
-    recorded: Mapping[str, str],
     overwrite: bool,
     secrets: Mapping[str, str],
 ) -> dict[str, Any]:
     """Bring the files in line. Returns ``changed`` and ``kept`` paths, and ``written`` (path → digest) for next time.
 
-    ``written`` is what an earlier run wrote, ``recorded`` what the last successful one was told: content that equals
-    neither was edited here. An edited file whose declaration is as it was is kept; under a changed declaration it
-    is an error unless ``overwrite``. Nothing is written before every file was judged.
+    Content that is neither what was recorded of a file nor what an earlier run has ``written`` was edited here: it is
+    kept where the file is declared no more, and an error under a changed declaration unless ``overwrite``. Nothing is
+    written before every file was judged.
     """
     due: list[tuple[Mapping[str, Any], bytes]] = []
-    kept: list[str] = []
-    for file in wanted:
+    for file in declared:
+        if not file["write"]:
+            continue
         path, there = file["path"], read(file["path"])
         if SECRET in file:
             data = secrets[file[SECRET]].encode("utf-8", "surrogateescape")
@@ -73,32 +74,30 @@ def put(
         found = None if there is None else sha256(there)
         if found == file["sha256"]:
             continue
-        known = {written.get(path), recorded.get(path)}
-        edited = found is not None and found not in known
-        if edited and file["sha256"] in known:
-            kept.append(path)
-        elif edited and not overwrite:
+        if found is not None and found not in (file["recorded"], written.get(path)) and not overwrite:
             raise Failed(
                 "file-edited",
                 f"{path} was edited in the guest, and its declaration changed",
                 "take what you need from it, then apply with --overwrite-files",
             )
-        else:
-            due.append((file, base64.b64decode(file["content"])))
-    changed = []
+        due.append((file, base64.b64decode(file["content"])))
+    changed, kept, now = [], [], dict(written)
     for file, data in due:
         write(file["path"], data, int(file["mode"], 8))
         changed.append(file["path"])
-    for file in wanted:
+    for file in declared:
+        if not file["write"]:
+            continue
+        now[file["path"]] = file.get("sha256", SECRET)
         mode = int(file["mode"], 8)
-        if file["path"] not in kept and os.stat(file["path"]).st_mode & 0o7777 != mode:
+        if os.stat(file["path"]).st_mode & 0o7777 != mode:
             os.chmod(file["path"], mode)
-    now = {file["path"]: file.get("sha256", SECRET) for file in wanted}
-    for path in sorted((set(written) | set(recorded)) - set(now)):
-        there = read(path)
+            changed.append(file["path"])
+    for path, recorded in sorted(remove.items()):
+        there, last = read(path), now.pop(path, None)
         if there is None:
             continue
-        if written.get(path) == SECRET or sha256(there) in (written.get(path), recorded.get(path)):
+        if last == SECRET or sha256(there) in (recorded, last):
             os.unlink(path)
             changed.append(path)
         else:

@@ -66,24 +66,26 @@ class Manager:
         return list(packages)
 
     def put(self, definition: dict[str, Any]) -> None:
-        """Set the service and (re)start it."""
+        """Set the service and (re)start it; the agent by itself leaves one alone whose definition is the same."""
         whole = {
             **definition,
             "argv": [for_agent(pieces) for pieces in definition["argv"]],
             "env": {name: for_agent(pieces) for name, pieces in definition["env"].items()},
         }
-        self._call(["set"], json.dumps(whole))
+        if not json.loads(self._call(["set"], json.dumps(whole)))["changed"]:
+            self.restart()
 
     def restart(self) -> None:
         self._call(["restart", self.name])
 
     def status(self) -> dict[str, Any]:
-        """``state`` (``absent``: never set), ``up``, ``pid``, ``restarts``, ``last_exit``, ``lines``."""
-        found = json.loads(self._call(["status", "--json"]) or "{}").get(self.name) or {"state": "absent"}
+        """``state`` (``absent``: never set), ``up``, ``over`` (it will not come up by itself), ``pid``, ``restarts``,
+        ``last_exit``, ``lines``. A restart passes through ``stopped``."""
+        found = json.loads(self._call(["status", "--json"]))["services"].get(self.name) or {"state": "absent"}
         return {
             "state": found["state"],
             "up": found["state"] in ("running", "starting"),
-            "over": found["state"] in ("failed", "stopped", "absent"),
+            "over": found["state"] == "failed",
             "pid": found.get("pid"),
             "restarts": found.get("restarts", 0),
             "last_exit": found.get("lastExit"),

@@ -29,8 +29,8 @@ def run(values: dict[str, Any], manager: Any) -> dict[str, Any]:
     put = manager.as_user(
         lambda: files.put(
             values["files"],
+            values["remove"],
             written=ledger.get("files", {}),
-            recorded=values["recorded"],
             overwrite=values["overwrite"],
             secrets=secrets,
         )
@@ -66,7 +66,6 @@ def run(values: dict[str, Any], manager: Any) -> dict[str, Any]:
     sockets.assert_private(values["server"], ips, values["bind"])
     return {
         "setup": values["setup"],
-        "inputs": values["inputs"],
         "changed": bool(put["changed"]) or restarted,
         "restarted": restarted,
         "bridge": {**values["bridge"], "sha256": bridge} if bridge else values["bridge"],
@@ -79,7 +78,7 @@ def run(values: dict[str, Any], manager: Any) -> dict[str, Any]:
 
 
 def _assert_secrets(values: dict[str, Any], secrets: dict[str, str]) -> None:
-    needed = {*values["pass"], *(f["secret"] for f in values["files"] if "secret" in f)}
+    needed = {*values["pass"], *(f["secret"] for f in values["files"] if "secret" in f and f["write"])}
     missing = sorted(needed - set(secrets))
     if missing:
         raise Failed(
@@ -123,6 +122,7 @@ def _wait(values: dict[str, Any], manager: Any, not_these: set[str]) -> list[str
         if ips:
             return ips
         status = manager.status()
+        before = min(before, status["restarts"])
         if status["over"] or status["restarts"] - before >= CRASHES:
             raise Failed(
                 "server-exits",
