@@ -1,0 +1,5 @@
+"""``python -m mcpiac``: the same as the ``mcpiac`` command."""
+
+from mcpiac.cli import entry
+
+entry()

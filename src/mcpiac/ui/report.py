@@ -1,0 +1,114 @@
+"""What a run says at its end: what is up and where, or what failed, what was skipped, and how to go on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mcpiac.model.event import ActionDone, ActionFailed, ActionSkipped, Event, RunFinished
+from mcpiac.model.plan import Plan
+from mcpiac.model.record import State
+from mcpiac.ui import diagnostics, escape
+from mcpiac.ui.screen import paint
+from mcpiac.ui.table import columns
+from mcpiac.ui.text import only_drifted
+from mcpiac.ui.words import count, listed, span
+
+DONE = {
+    "create": "created",
+    "update": "updated",
+    "drift": "mended",
+    "replace": "replaced",
+    "delete": "destroyed",
+    "move": "moved",
+    "forget": "forgotten",
+}
+
+
+@dataclass(slots=True)
+class Tally:
+    """Collects the events of a run over one stack; ``finished`` is its last one."""
+
+    plan: Plan
+    done: list[ActionDone] = field(default_factory=list)
+    failed: list[ActionFailed] = field(default_factory=list)
+    skipped: list[ActionSkipped] = field(default_factory=list)
+    finished: RunFinished | None = None
+
+    def take(self, event: Event) -> None:
+        """Keep what the report needs of an event."""
+        if isinstance(event, ActionDone):
+            self.done.append(event)
+        elif isinstance(event, ActionFailed):
+            self.failed.append(event)
+        elif isinstance(event, ActionSkipped):
+            self.skipped.append(event)
+        elif isinstance(event, RunFinished):
+            self.finished = event
+
+    @property
+    def well(self) -> bool:
+        """Everything that was planned happened."""
+        return not (self.failed or self.skipped)
+
+
+def report(tallies: Sequence[Tally], seconds: float, again: str, colour: bool = False) -> str:
+    """``Done in 6.3 s: …``, or what stands in the way. ``again`` is the command that goes on after a failure."""
+    actions = sum(len(t.plan.actions) for t in tallies)
+    done = sum(len(t.done) for t in tallies)
+    if all(t.well for t in tallies):
+        kinds: Counter[str] = Counter()
+        for tally in tallies:
+            kinds.update(_kinds(tally.plan))
+        told = ", ".join(f"{kinds[k]} {w}" for k, w in DONE.items() if kinds[k])
+        tail = f": {told}." if told else "."
+        return f"{paint('Done', 'green', colour)} in {span(seconds)}{tail} {done} of {count(actions, 'action')}."
+    parts = []
+    failures = [f.diagnostic for t in tallies for f in t.failed]
+    if failures:
+        parts.append(diagnostics.render(failures, colour))
+    stopped = any(t.finished is not None and t.finished.interrupted for t in tallies)
+    doubtful = [f"{f.stack}/{f.action.server}" for t in tallies for f in t.failed if f.in_doubt]
+    waiting: dict[str, list[str]] = {}
+    for tally in tallies:
+        for skip in tally.skipped:
+            waiting.setdefault(skip.because, []).append(f"{skip.action.server} {skip.action.verb}")
+    for because, names in waiting.items():
+        why = "the run was interrupted" if because == "interrupted" else f"{because} failed"
+        parts.append(f"Not tried, since {escape.line(why)}: {escape.line(', '.join(names))}.")
+    if doubtful:
+        parts.append(f"In doubt: {listed(doubtful)}; the next run finds out what happened.")
+    failed = sum(len(t.failed) for t in tallies)
+    head = paint("Interrupted", "yellow", colour) if stopped else paint("Failed", "red", colour)
+    parts.append(
+        f"{head} after {span(seconds)}: {done} of {count(actions, 'action')} done, {failed} failed. "
+        f"What was done is recorded.\nGo on with:  {again}"
+    )
+    return "\n\n".join(parts)
+
+
+def urls(states: Sequence[State], only: Mapping[str, set[str]] | None = None) -> str:
+    """The servers that are hosted: name, URL without token, and the variable that holds the token."""
+    rows = []
+    for state in states:
+        for name, record in sorted(state.servers.items()):
+            if record.hosted is None or (only is not None and name not in only.get(state.stack, set())):
+                continue
+            shown = name if len(states) == 1 else f"{state.stack}/{name}"
+            token = "public" if record.hosted.access == "public" else f"{record.variable}_MCP_AUTH"
+            rows.append((shown, record.hosted.url, token))
+    return "\n".join(columns(rows))
+
+
+def connect_line() -> str:
+    """The last line after an apply."""
+    return 'Connect Claude Code:  mcpiac connect --print claude-code\nTokens:               eval "$(mcpiac env)"'
+
+
+def _kinds(plan: Plan) -> Counter[str]:
+    kinds: Counter[str] = Counter()
+    for change in plan.changes:
+        if change.kind in DONE:
+            kinds["drift" if only_drifted(change) else change.kind] += 1
+    return kinds
