@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""MCP stdio test server: answers no call; `inbox` returns the methods received.
+
+Standard library only. Answers initialize, ping, tools/list and tools/call of
+one tool, `echo`, correctly apart from what is said above.
+"""
+import json
+import signal
+import sys
+
+NAME = "never_answers"
+VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+TOOL = {
+    "name": "echo",
+    "description": "Returns its text argument.",
+    "inputSchema": {
+        "type": "object",
+        "properties": {"text": {"type": "string"}},
+        "required": ["text"],
+    },
+}
+
+
+methods = []
+
+
+def write(text):
+    sys.stdout.buffer.write(text.encode("utf-8"))
+    sys.stdout.buffer.flush()
+
+
+def send(message):
+    write(json.dumps(message, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def result(rid, value):
+    send({"jsonrpc": "2.0", "id": rid, "result": value})
+
+
+def error(rid, code, message):
+    send({"jsonrpc": "2.0", "id": rid, "error": {"code": code, "message": message}})
+
+
+def echo(rid, params):
+    return
+
+
+def handle(message):
+    method = message.get("method")
+    if method is None or "id" not in message:
+        return
+    rid = message["id"]
+    params = message.get("params") or {}
+    if method == "initialize":
+        asked = params.get("protocolVersion")
+        result(rid, {
+            "protocolVersion": asked if asked in VERSIONS else VERSIONS[0],
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": NAME, "version": "1"},
+        })
+    elif method == "ping":
+        result(rid, {})
+    elif method == "tools/list":
+        result(rid, {"tools": [TOOL]})
+    elif method == "tools/call":
+        if params.get("name") == "echo":
+            echo(rid, params)
+        else:
+            error(rid, -32602, "unknown tool")
+    elif method == "inbox":
+        result(rid, {"methods": methods})
+    else:
+        error(rid, -32601, "method not found: %s" % method)
+
+
+def main():
+    signal.alarm(600)  # a forgotten fixture ends by itself
+    for raw in sys.stdin.buffer:
+        if not raw.strip():
+            continue
+        try:
+            message = json.loads(raw)
+        except ValueError:
+            error(None, -32700, "parse error")
+            continue
+        methods.append(message.get("method", "response"))
+        handle(message)
+
+
+if __name__ == "__main__":
+    main()
