@@ -1,6 +1,7 @@
 """The sandbox API v1: its messages, codes and states, shared by the providers and the embedded backend.
 
-Shapes and names are those of the service's published SDK (`sandboxer-sdk` 0.1.1 on PyPI). What the embedded backend
+Shapes and names are those of the service's published SDK (`sandboxer-sdk` 0.1.1 on PyPI), whose own models must parse
+every answer (`tests/contract`). What the embedded backend
 adds is marked *extension*: a client that does not know it loses nothing. Models ignore unknown keys, since the
 service may add some. Times are ISO 8601 UTC text.
 """
@@ -67,6 +68,16 @@ class Message(BaseModel):
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
+class Answer(Message):
+    """Every success says ``ok`` and its ``type``; an answer's body holds all fields, nulls too."""
+
+    ok: bool = True
+    type: str
+
+    def body(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", by_alias=True)
+
+
 class HostedPortItem(Message):
     """A hosted port. ``url`` carries ``?_token=`` unless public; in the sandbox list (extension) never."""
 
@@ -92,7 +103,8 @@ class Sandbox(Message):
     memory_gb: int | None = Field(default=None, alias="memoryGB")
     created_at: str | None = None
     updated_at: str | None = None
-    expires_at: str | None = None
+    archive_after: str | None = None
+    """When its TTL ends; None: no auto-stop."""
     no_env: bool | None = None
     created_by_id: str | None = None
     memory_restored: bool | None = None
@@ -125,9 +137,28 @@ class PageInfo(Message):
     limit: int
 
 
-class SandboxPage(Message):
+class SandboxPage(Answer):
+    """``GET /sandboxes?limit=&cursor=&state=``."""
+
+    type: str = "sandbox.list"
     sandboxes: tuple[Sandbox, ...]
     page_info: PageInfo
+
+
+class SandboxAnswer(Answer):
+    """Of a get and of a patch."""
+
+    type: str = "sandbox.info"
+    sandbox: Sandbox
+
+
+class ActionAnswer(Answer):
+    """Of a stop (``status``: archiving, archived) and of a resume."""
+
+    type: str = "sandbox.action"
+    id: str
+    status: str
+    sandbox: Sandbox | None = None
 
 
 class CreateRequest(Message):
@@ -150,7 +181,10 @@ class CreateRequest(Message):
     secrets_at_rest: str | None = None
 
 
-class CreateAnswer(Message):
+class CreateAnswer(Answer):
+    """``status``: provisioning; ready when the key finds a sandbox that is past it."""
+
+    type: str = "sandbox.created"
     status: str
     ttl_seconds: int | None = None
     sandbox: Sandbox
@@ -191,9 +225,11 @@ class CommandRequest(Message):
     env: dict[str, str] | None = None
 
 
-class CommandAnswer(Message):
-    """Of a synchronous command."""
+class CommandAnswer(Answer):
+    """Of a synchronous command. ``success``: it exited with 0."""
 
+    type: str = "command.finished"
+    success: bool = True
     exit_code: int | None
     stdout: str = ""
     stderr: str = ""
@@ -202,23 +238,46 @@ class CommandAnswer(Message):
     stderr_truncated: bool = False
 
 
-class DetachedAnswer(Message):
-    process_id: str
-    pid: int | None = None
+class DetachedAnswer(Answer):
+    """``processId`` is a number; ``startedAt`` ISO 8601."""
+
+    type: str = "command.started"
+    success: bool = True
+    process_id: int
+    pid: int
+    command: str
+    started_at: str
     log_path: str | None = None
 
 
-class ProcessStatus(Message):
-    """``GET …/commands/{processId}``: outputs from the asked offsets on (bytes)."""
+class ProcessStatus(Answer):
+    """``GET …/commands/{processId}?stdoutOffset=&stderrOffset=`` (bytes). ``status``: running, exited, lost (the
+    guest forgot it). ``more``: read again at once, from ``stdoutNextOffset`` and ``stderrNextOffset``."""
 
-    process_id: str
+    type: str = "command.status"
+    success: bool = True
+    process_id: int
+    pid: int | None = None
+    status: str
     running: bool
     exit_code: int | None = None
-    timed_out: bool = False
     stdout: str = ""
     stderr: str = ""
     stdout_offset: int = 0
     stderr_offset: int = 0
+    stdout_next_offset: int | None = None
+    stderr_next_offset: int | None = None
+    more: bool = False
+
+
+class StoppedAnswer(Answer):
+    """``DELETE …/commands/{processId}``. ``signaled`` False: it had ended."""
+
+    type: str = "command.stopped"
+    process_id: int
+    running: bool = False
+    signaled: bool
+    command: dict[str, Any] | None = None
 
 
 class CommandFrame(Message):
@@ -238,11 +297,23 @@ class FileWriteRequest(Message):
     encoding: Literal["utf8", "base64"] = "utf8"
 
 
-class FileReadAnswer(Message):
+class FileWriteAnswer(Answer):
+    type: str = "file.written"
+    success: bool = True
     path: str
+    encoding: str
+    size: int
+
+
+class FileReadAnswer(Answer):
+    """``GET …/files?path=&encoding=``."""
+
+    type: str = "file.read"
+    success: bool = True
+    path: str
+    encoding: str
+    size: int
     content: str
-    encoding: str = "utf8"
-    size: int | None = None
 
 
 class HostRequest(Message):
@@ -254,14 +325,51 @@ class HostRequest(Message):
     title: str | None = None
 
 
-class HostedPage(Message):
+class HostAnswer(Answer):
+    """Of a host call: the fields of ``HostedPortItem`` beside ``ok`` and ``type``."""
+
+    type: str = "sandbox.host"
+    success: bool = True
+    port: int
+    url: str
+    is_protected: bool = True
+    access: Literal["private", "public"] = "private"
+    localhost: bool = False
+    title: str | None = None
+
+
+class HostedPage(Answer):
+    """``GET …/host``. The SDK leaves the name of the list open."""
+
+    type: str = "sandbox.hosts"
     ports: tuple[HostedPortItem, ...] = ()
 
 
-class DeletionAnswer(Message):
+class DoneAnswer(Answer):
+    """A success that has nothing to tell: hide."""
+
+    type: str = "sandbox.hidden"
+
+
+class DeletionItem(Message):
+    """``status``: pending, processing, blocked, completed."""
+
     id: str
+    kind: str = "sandbox"
+    target_id: str
+    reason: str = "explicit"
     status: str
-    """pending, processing, blocked, completed."""
+    stage: str | None = None
+    attempt_count: int = 1
+    requested_at: str
+    completed_at: str | None = None
+
+
+class DeletionAnswer(Answer):
+    """``DELETE /sandboxes/{id}`` and ``GET /deletion-operations/{id}``. The sandbox has left the list by then."""
+
+    type: str = "sandbox.deleting"
+    operation: DeletionItem
 
 
 class StartLimits(Message):
@@ -270,11 +378,41 @@ class StartLimits(Message):
     per_day: int | None = None
 
 
-class LimitsAnswer(Message):
+class StartWindow(Message):
+    limit: int | None = None
+    used: int | None = None
+    remaining: int | None = None
+
+
+class Starts(Message):
+    """What is left of the rolling windows: create, fork and resume each count as one start."""
+
+    unlimited: bool | None = None
+    minute: StartWindow | None = None
+    hour: StartWindow | None = None
+    day: StartWindow | None = None
+
+
+class LimitsAnswer(Answer):
+    type: str = "limits"
     can_start: bool = True
-    active_sandboxes: int | None = None
-    max_active_sandboxes: int | None = None
+    start_blocked_reason: str | None = None
+    active_sandboxes: int
+    max_active_sandboxes: int
     start_limits: StartLimits | None = None
+    starts: Starts | None = None
+
+
+class User(Message):
+    id: str | None = None
+    login: str | None = None
+
+
+class MeAnswer(Answer):
+    """``GET /me``: whose key it is."""
+
+    type: str = "user.info"
+    user: User
 
 
 class PackageItem(Message):
@@ -320,9 +458,10 @@ class LogItem(Message):
     text: str
 
 
-class InstanceAnswer(Message):
+class InstanceAnswer(Answer):
     """Extension: ``GET /instance``. ``id`` is made at the daemon's first start and never changes."""
 
+    type: str = "instance"
     id: str
     protocol: int
     version: str
