@@ -24,11 +24,13 @@ class Origin:
 class Excerpt:
     """The line that a diagnostic points at. ``text`` is already masked where it could hold a secret.
 
-    ``width`` is the number of characters under the caret line, from the origin's column.
+    ``width`` is the number of characters under the caret line. ``caret`` is the column in ``text`` (from 1) where it
+    starts; 0: the origin's own column. They differ where a long line was cut or something before was masked.
     """
 
     text: str
     width: int = 1
+    caret: int = 0
 
 
 @dataclass(frozen=True, slots=True)
