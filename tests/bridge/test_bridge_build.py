@@ -22,7 +22,7 @@ def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def pythons() -> list[str]:
     """One interpreter of each minor version >= 3.9 that is here."""
-    found = {"%d.%d" % sys.version_info[:2]: sys.executable}
+    found = {f"3.{sys.version_info.minor}": sys.executable}
     for path in sorted(Path.home().glob(".pyenv/versions/3.*/bin/python3")):
         minor = ".".join(path.parts[-3].split(".")[:2])
         if int(minor.split(".")[1]) >= 9:

@@ -29,13 +29,13 @@ def test_ids_numbers_and_unknown_fields_pass_unchanged():
         client.initialize()
         for raw in ("123456789012345678901234567890", "1.0", '"1"', '"\\ud83d\\ude00"', "-0", "1e3", '"é"'):
             body = (
-                '{"jsonrpc":"2.0","x-extra":[1.10,{"a":1E400}],\n "id":%s,"method":"mirror",'
-                '"params":{"n":9007199254740993,"s":"\\ud800","d":0.1000}}' % raw
+                '{"jsonrpc":"2.0","x-extra":[1.10,{"a":1E400}],\n "id":' + raw + ',"method":"mirror",'
+                '"params":{"n":9007199254740993,"s":"\\ud800","d":0.1000}}'
             )
             _, headers, texts = client.send(body)
             assert headers["content-type"] == "application/json"
             sent = body.replace("\n", " ")
-            assert texts == ['{"jsonrpc":"2.0","id":%s,"result":{"got":%s}, "more" : 1.50}' % (raw, sent)]
+            assert texts == ['{"jsonrpc":"2.0","id":' + raw + ',"result":{"got":' + sent + '}, "more" : 1.50}']
 
 
 def test_a_crash_fails_what_is_pending_at_once_then_404_then_a_new_session_works():

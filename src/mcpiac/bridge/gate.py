@@ -37,7 +37,9 @@ STATUS_OF_CODE = {
 }
 NAME_OF_METHOD = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-_SINGLE = ("mcp-protocol-version", "mcp-method", "mcp-name", "mcp-session-id", "last-event-id")
+_SINGLE = frozenset(
+    ("mcp-protocol-version", "mcp-method", "mcp-name", "mcp-session-id", "last-event-id", "host", "origin")
+)
 
 
 class Head(NamedTuple):
@@ -64,7 +66,7 @@ def head_of(method: str, target: str, headers: Iterable[tuple[str, str]]) -> Hea
     repeated: list[str] = []
     for name, value in headers:
         if name in folded:
-            if name in _SINGLE or name in ("host", "origin"):
+            if name in _SINGLE or name.startswith("mcp-param-"):
                 repeated.append(name)
             folded[name] = folded[name] + ", " + value
         else:
@@ -172,6 +174,8 @@ def check_modern(head: Head, message: Message) -> Refusal | None:
         return Refusal(400, HEADER_MISMATCH, "mcp-protocol-version header does not match params._meta of the body")
     if head.headers.get("mcp-method") != message.method:
         return Refusal(400, HEADER_MISMATCH, "mcp-method header does not match the method of the body")
+    if message.method == "initialize":
+        return Refusal(404, METHOD_NOT_FOUND, "there is no initialize in this protocol era")
     name_key = NAME_OF_METHOD.get(message.method or "")
     if name_key is not None:
         value = message.string_at(message.params().get(name_key))

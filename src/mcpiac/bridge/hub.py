@@ -258,7 +258,7 @@ class Hub:
         if message.kind != "request":
             self._refuse(exchange, Refusal(400, INVALID_REQUEST, "the body must be one request"))
             return
-        refusal = check_modern(head, message)
+        refusal = check_modern(head, message) or self.pool.params.refuse(head, message)
         if refusal is not None:
             self._refuse(exchange, refusal, message.raw_id)
             return

@@ -21,6 +21,7 @@ from .gate import (
     unsupported_version,
 )
 from .jsonscan import Message
+from .params import ParamHeaders
 from .stream import Stream
 
 _INIT_ID = '"mcpiac-bridge-initialize"'
@@ -33,6 +34,7 @@ class Pool:
         self.alone: dict[int, bool] = {}  # child that serves one request at a time -> whether it is busy
         self._unready: list[tuple[Call, Message]] = []  # until an older child is initialized
         self._initializing = False
+        self.params = ParamHeaders()
 
     def owns(self, channel: Channel) -> bool:
         return channel is self.shared or channel.child in self.alone
@@ -142,6 +144,8 @@ class Pool:
             text = event.text
             if not self.core.facts.modern and not event.is_error:
                 text = adapt.modern_result(text, event.call.method)
+            if event.call.method == "tools/list":
+                self.params.learn(text)
             self._free(channel)
             self._answer(event.call, text, now, _status(event))
         elif isinstance(event, Note):
