@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from mcpiac.model.action import Action, Entry
 from mcpiac.model.event import Event
 from mcpiac.model.live import Found, HostedPort, LiveView
-from mcpiac.model.record import Effect, Instance, State
+from mcpiac.model.record import Effect, Instance, SandboxRecord, ServerRecord, State
 from mcpiac.model.secret import Secret
 from mcpiac.model.spec import Egress, Package
 from mcpiac.model.traits import Traits
@@ -140,21 +140,47 @@ class Provider(Protocol):
     async def close(self) -> None: ...
 
 
+class Clock(Protocol):
+    """Time, handed in: the executor never reads it elsewhere, so a simulated world can turn it."""
+
+    def now(self) -> float:
+        """Seconds since the epoch; may jump."""
+
+    def monotonic(self) -> float:
+        """Seconds that only grow: for durations."""
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
 class Journal(Protocol):
-    """The durable trace of a run. Each call returns only when the line is on disk, or raises: then nothing
-    more may be sent to a provider."""
+    """The durable trace of a run. What a call returns is done only when the line is on disk, or raises ``Diagnosed``:
+    then nothing more may be sent to a provider. Calls take effect in the order in which they are made, whether or not
+    they are awaited one by one; several are made durable together."""
 
     @property
     def state(self) -> State:
-        """The state as of the last line."""
+        """The state as of the last durable line."""
 
-    def begin(self, action: Action, *, plan: str, at: str) -> Entry: ...
+    def sandbox(self, key: str) -> SandboxRecord | None:
+        """One sandbox's record as of the last durable line."""
 
-    def progress(self, entry: Entry, *, step: str | None = None, found: str | None = None) -> Entry:
+    def server(self, name: str) -> ServerRecord | None:
+        """One server's record as of the last durable line."""
+
+    def begin(self, action: Action, *, plan: str, at: str, takes: int | None = None) -> Awaitable[Entry]:
+        """Open an entry. ``takes`` is the number of an open one that this one goes on with: it leaves in the same line
+        (a create that is sent again with its key)."""
+
+    def progress(self, entry: Entry, *, step: str | None = None, found: str | None = None) -> Awaitable[Entry]:
         """A composite's step, or the id that a create answered."""
 
-    def end(self, entry: Entry, *, ok: bool, effect: Effect, note: str = "", plan_done: bool = True) -> None:
+    def end(
+        self, entry: Entry, *, ok: bool, effect: Effect, note: str = "", plan_done: bool = True
+    ) -> Awaitable[None]:
         """Close an entry with what it changes; ``ok`` False for a failure that is known to have ended."""
+
+    async def settle(self) -> None:
+        """Wait until everything that was added is on disk, or failed."""
 
 
 class Probe(Protocol):
