@@ -177,6 +177,7 @@ class Client:
         self.port, self.path, self.timeout = port, path, timeout
         self.version = version
         self.session: str | None = None
+        self.replies = True
         self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
 
     def headers(self, more: dict[str, str] | None = None) -> dict[str, str]:
@@ -208,9 +209,25 @@ class Client:
             answer = self.connection.getresponse()
         headers = {k.lower(): v for k, v in answer.getheaders()}
         if headers.get("content-type", "").startswith("text/event-stream"):
-            return answer.status, headers, [data for _, data in events(answer) if data]
+            texts = []
+            for _, text in events(answer):
+                if text:
+                    texts.append(text)
+                    self._reply(text)
+            return answer.status, headers, texts
         text = answer.read().decode()
         return answer.status, headers, [text] if text else []
+
+    def _reply(self, text: str) -> None:
+        """Answers what a server asks in the middle of a call: pong, or that the method is unknown."""
+        message = json.loads(text)
+        if self.replies and "method" in message and "id" in message:
+            reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
+            if message["method"] == "ping":
+                reply["result"] = {}
+            else:
+                reply["error"] = {"code": -32601, "message": "unknown"}
+            request(self.port, "POST", self.path, json.dumps(reply).encode(), self.headers())
 
     def initialize(self, capabilities: dict[str, Any] | None = None) -> dict[str, Any]:
         message = {

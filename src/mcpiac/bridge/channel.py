@@ -14,6 +14,7 @@ from .jsonscan import IdKey, Message, NotJSON, Span, id_key
 from .lines import MessageReader, Noise
 from .stream import Stream
 
+_DOUBT = 1.0  # seconds
 SUBSCRIPTION = META + "subscriptionId"
 
 
@@ -85,6 +86,8 @@ class Channel:
         self.full = False  # the child does not read its stdin
         self.read_paused = False
         self.repaired = 0
+        self.unanswerable = False  # a notification went out after the last answer came
+        self._doubtful: tuple[Call, Message, float] | None = None
         self._next = 0
 
     # towards the child
@@ -146,12 +149,12 @@ class Channel:
 
     def receive(self, data: bytes, now: float) -> list[Event]:
         self.last_used = now
-        return self._look(self.reader.feed(data))
+        return self._look(self.reader.feed(data), now)
 
-    def end(self) -> list[Event]:
-        return self._look(self.reader.end())
+    def end(self, now: float) -> list[Event]:
+        return self._look(self.reader.end(), now)
 
-    def _look(self, items: list[Message | Noise]) -> list[Event]:
+    def _look(self, items: list[Message | Noise], now: float) -> list[Event]:
         events: list[Event] = []
         for item in items:
             if isinstance(item, Noise):
@@ -159,7 +162,7 @@ class Channel:
                 continue
             self.heard = True
             if item.kind == "answer":
-                events.append(self._answer(item))
+                events.append(self._answer(item, now))
             elif item.kind == "notification":
                 events.append(self._note(item))
             else:
@@ -167,17 +170,43 @@ class Channel:
         return events
 
     def _noise(self, noise: Noise) -> Event:
-        if noise.raw_id is not None:
-            call = self.calls.get(_safe_key(noise.raw_id))
-            if call is not None:
-                self.forget(call)
-                return Broken(call, noise.why)
-        return noise
+        if not noise.is_answer:
+            return noise
+        call = self.call_of(noise.raw_id)
+        if call is None and noise.raw_id is None:
+            call = self._only()
+        if call is None:
+            return noise
+        self.forget(call)
+        return Broken(call, noise.why)
 
-    def _answer(self, message: Message) -> Event:
+    def _only(self) -> Call | None:
+        """The one call that waits, if it is one."""
+        waiting = [c for c in self.calls.values() if c.cancelled_at is None]
+        return waiting[0] if len(waiting) == 1 else None
+
+    def _answer(self, message: Message, now: float) -> Event:
         call = self._match(message)
+        if call is not None and message.raw_id in (None, "null"):
+            if self.unanswerable and self._doubtful is None:
+                # it may answer a notification, as some servers do: the call has a moment to show it
+                self._doubtful = (call, message, now)
+                call = None
+        else:
+            self.unanswerable = False
         if call is None:
             return Stray(message.whole)
+        return self._settled(call, message)
+
+    def doubtful(self, now: float) -> list[Event]:
+        """An error without an id, once it is clear that it answers the only call."""
+        if self._doubtful is None or now - self._doubtful[2] < _DOUBT:
+            return []
+        call, message, _ = self._doubtful
+        self._doubtful = None
+        return [self._settled(call, message)] if self.calls.get(call.key) is call else []
+
+    def _settled(self, call: Call, message: Message) -> Answer:
         self.forget(call)
         return Answer(call, self._restored(call, message), message.is_error, message)
 
@@ -185,8 +214,7 @@ class Channel:
         raw = message.raw_id
         if raw is None or raw == "null":
             # an error without an id can only mean the one call that waits
-            waiting = [c for c in self.calls.values() if c.cancelled_at is None]
-            return waiting[0] if message.is_error and len(waiting) == 1 else None
+            return self._only() if message.is_error else None
         key = message.key
         if key is None:
             return None

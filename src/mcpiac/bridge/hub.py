@@ -106,7 +106,7 @@ class Hub:
         channel = self.core.channels.get(child)
         if channel is None:
             return self._flush(now)
-        self._events(child, channel.end(), now)
+        self._events(child, channel.end(now), now)
         if self.core.channels.pop(child, None) is None:
             return self._flush(now)
         self.core.out.append(do.End(child, "ended"))

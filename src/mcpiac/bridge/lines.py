@@ -15,15 +15,17 @@ _HEAD = 4096
 _SPREAD_LINES = 2000
 _SPREAD_BYTES = 1 << 18
 _message_start = re.compile(r'\{\s*"(?:jsonrpc|id|method|result|error|params)"\s*:')
-_id_in_text = re.compile(r'"id"\s*:\s*(-?\d+|"(?:[^"\\]|\\.)*")')
+_answer_start = re.compile(r'\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(-?\d+|"(?:[^"\\]|\\.)*")\s*[,}]')
+_answer_part = re.compile(r'"(?:result|error)"\s*:')
 
 
 class Noise(NamedTuple):
-    """Output that is no message. `raw_id`: the id that can be read in a broken answer."""
+    """Output that is no message."""
 
     text: str
-    raw_id: str | None
     why: str
+    is_answer: bool = False  # it was meant as one, and is broken
+    raw_id: str | None = None  # the id of that answer, where it is certain
 
 
 Item = Union[Message, Noise]  # noqa: UP007 - evaluated, and 3.9 has no |
@@ -100,7 +102,7 @@ class MessageReader:
         if over:
             self._give_up(items)
             text = line.decode("utf-8", "replace")
-            items.append(Noise(text, _find_id(text), f"line over {self._limit} bytes"))
+            items.append(_broken(text, f"line over {self._limit} bytes"))
             return
         try:
             text = line.decode("utf-8")
@@ -118,7 +120,7 @@ class MessageReader:
                 return
             if message.end == len(text):
                 if message.kind == "other":
-                    items.append(Noise(text, None, "not a JSON-RPC message"))
+                    items.append(Noise(text, "not a JSON-RPC message"))
                 else:
                     items.append(message)
                 return
@@ -133,9 +135,10 @@ class MessageReader:
             items.extend(found)
             return
         if self._held or text[0] == "{":
-            if not self._held and _find_id(text) and text[-1] == "}":
+            broken = _broken(text, why)
+            if not self._held and broken.is_answer and text[-1] == "}":
                 # looks like a whole answer that is broken, not like the first line of one
-                items.append(Noise(text, _find_id(text), why))
+                items.append(broken)
                 return
             self._held.append(text)
             self._held_size += len(text)
@@ -149,18 +152,21 @@ class MessageReader:
             if len(self._held) > _SPREAD_LINES or self._held_size > _SPREAD_BYTES:
                 self._give_up(items)
             return
-        items.append(Noise(text, _find_id(text) if text[0] == "{" else None, why))
+        items.append(Noise(text, why))
 
     def _give_up(self, items: list[Item]) -> None:
         if self._held:
             text = "\n".join(self._held)
             self._held, self._held_size = [], 0
-            items.append(Noise(text, _find_id(text), "not a JSON-RPC message"))
+            items.append(_broken(text, "not a JSON-RPC message"))
 
 
-def _find_id(text: str) -> str | None:
-    found = _id_in_text.search(text[:_HEAD]) or _id_in_text.search(text[-_HEAD:])
-    return found.group(1) if found else None
+def _broken(text: str, why: str) -> Noise:
+    """Noise that may have been meant as an answer."""
+    if '"jsonrpc"' not in text[:_HEAD] or not (_answer_part.search(text[:_HEAD]) or len(text) > _HEAD):
+        return Noise(text, why)
+    found = _answer_start.match(text)
+    return Noise(text, why, True, found.group(1) if found else None)
 
 
 def _messages_in(text: str) -> list[Item]:
@@ -180,7 +186,7 @@ def _messages_in(text: str) -> list[Item]:
     found: list[Item] = []
     at = start.start()
     if at:
-        found.append(Noise(text[:at], None, "text before a message"))
+        found.append(Noise(text[:at], "text before a message"))
     while at < len(text):
         try:
             message = Message(text, at)

@@ -195,6 +195,8 @@ class Pool:
         for channel in list(self.core.channels.values()):
             if not self.owns(channel):
                 continue
+            for event in channel.doubtful(now):
+                self.event(channel, event, now)
             for call in list(channel.calls.values()):
                 if call.stream is not None:
                     call.stream.keepalive(now)

@@ -56,6 +56,7 @@ class Server:
         self._full = False
         self._paused = False
         self._status: str | None = None
+        self._lost = "closed its stdout"
         self._told = False
         self._ending = False
         self._gone = False
@@ -113,7 +114,7 @@ class Server:
             except BlockingIOError:
                 sent = 0
             except OSError:
-                self._close("in")
+                self._deaf()
                 return
             if sent == len(data):
                 return
@@ -134,7 +135,7 @@ class Server:
             except BlockingIOError:
                 break
             except OSError:
-                self._close("in")
+                self._deaf()
                 return
             self._queued -= sent
             if sent == len(data):
@@ -146,6 +147,13 @@ class Server:
         if self._full and self._queued < _FULL // 2:
             self._full = False
             self._owner.full(self.number, False)
+
+    def _deaf(self) -> None:
+        """It has closed its stdin: it can be told nothing more, so no further answer can come."""
+        self._close("in")
+        self._lost = "closed its stdin"
+        if not self._told:
+            self._later(_STATUS, self._tell)
 
     # stdout and stderr
 
@@ -234,7 +242,7 @@ class Server:
         for kind in ("out", "err"):
             self._drain(kind)
         reason = self._stderr.reason()
-        self._owner.ended(self.number, Ended(self._status or "closed its stdout", reason))
+        self._owner.ended(self.number, Ended(self._status or self._lost, reason))
 
     def _drain(self, kind: str) -> None:
         """What is still in the pipe of a child that has ended."""

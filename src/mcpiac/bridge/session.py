@@ -54,6 +54,7 @@ class Session:
     def open(self, stream: Stream, message: Message, now: float) -> None:
         self._init = message
         self._opening = Call(message.raw_id or "null", "initialize", stream)
+        stream.opens = self.sid
         self._pend(stream)
         self.core.counters.calls += 1
         if self.core.facts.modern and self.core.facts.legacy is False:
@@ -115,6 +116,8 @@ class Session:
         if self.channel.full:
             self.core.counters.dropped += 1
             return
+        if message.kind == "notification":
+            self.channel.unanswerable = True
         self.core.write(self.channel, message.whole)
 
     def _pend(self, stream: Stream) -> None:
@@ -225,6 +228,8 @@ class Session:
                 self.channel.forget(call)
                 text = error_text(call.raw_id, BRIDGE_ERROR, "cancelled by the client")
                 self._deliver(call, text, now)
+        for event in self.channel.doubtful(now):
+            self.event(event, now)
         for stream in list(self.streams.values()):
             stream.keepalive(now)
         self.get.keepalive(now)
@@ -278,7 +283,7 @@ class Session:
         self.version = version or "2025-03-26"
         self.get.primed = self.version >= _RESUMABLE_FROM
         self.core.counters.sessions += 1
-        call.stream.headers.append(("mcp-session-id", self.sid))
+        call.stream.opened = True
         self._deliver(call, text, now)
 
     def _ask_discover(self, now: float) -> None:

@@ -55,9 +55,27 @@ class Stream:
     """The answer to one POST (or one GET stream). `exchange` is None while no client is attached."""
 
     __slots__ = (
-        "_backlog", "_counters", "_limits", "_out", "_seq", "_store", "accepts_json", "accepts_sse",
-        "backlog_bytes", "begun", "blocked_since", "done", "exchange", "headers", "last", "modern", "number",
-        "pending", "primed", "standing",
+        "_backlog",
+        "_counters",
+        "_limits",
+        "_out",
+        "_seq",
+        "_store",
+        "accepts_json",
+        "accepts_sse",
+        "backlog_bytes",
+        "begun",
+        "blocked_since",
+        "done",
+        "exchange",
+        "last",
+        "modern",
+        "number",
+        "opened",
+        "opens",
+        "pending",
+        "primed",
+        "standing",
     )  # fmt: skip
 
     def __init__(
@@ -91,7 +109,8 @@ class Stream:
         self.begun = False
         self.done = False
         self.pending = 0
-        self.headers: do.Headers = []
+        self.opens: str | None = None  # the session that the answer opens
+        self.opened = False
         self.blocked_since: float | None = None
         self.last = now
 
@@ -108,7 +127,9 @@ class Stream:
         self.pending -= 1
         last = self.pending <= 0
         if self.exchange is not None and not self.begun and last and self.accepts_json:
-            headers = [("content-type", "application/json"), *self.headers]
+            headers = [("content-type", "application/json")]
+            if self.opens is not None and self.opened:
+                headers.append(("mcp-session-id", self.opens))
             self._out.append(do.Respond(self.exchange, status, headers, text.encode("utf-8")))
             self.exchange = None
             self.done = True
@@ -123,7 +144,10 @@ class Stream:
         assert self.exchange is not None
         self.begun = True
         self.last = now
-        self._out.append(do.Begin(self.exchange, sse.HEADERS + self.headers))
+        headers = list(sse.HEADERS)
+        if self.opens is not None:  # not open yet, but headers go first
+            headers.append(("mcp-session-id", self.opens))
+        self._out.append(do.Begin(self.exchange, headers))
         if self.primed and self._store is not None:
             data = sse.priming(self._next_id(), RETRY_MS)
             self._store.add(self.number, self._seq, data)
@@ -188,7 +212,7 @@ class Stream:
         self.blocked_since = None
         self.begun = True
         self.last = now
-        self._out.append(do.Begin(exchange, sse.HEADERS + self.headers))
+        self._out.append(do.Begin(exchange, list(sse.HEADERS)))
         if after is not None and self._store is not None:
             first_waiting = self._seq - len(self._backlog)
             for seq, data in self._store.after(self.number, after):
