@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from mcpiac.model.action import Action, Entry
+from mcpiac.model.diagnostic import Diagnosed
 from mcpiac.model.event import Event
 from mcpiac.model.live import Found, HostedPort, LiveView
 from mcpiac.model.record import Effect, Instance, SandboxRecord, ServerRecord, State
@@ -57,6 +58,13 @@ class LogLine:
     at: str
     stream: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Materials:
+    """What is put into guests and comes with this program: the bundled bridge as one file."""
+
+    bridge_program: bytes
 
 
 class Provider(Protocol):
@@ -152,9 +160,13 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
 
+class JournalFailed(Diagnosed):
+    """A line could not be written, or the lock is not ours any more: nothing more may be sent to a provider."""
+
+
 class Journal(Protocol):
-    """The durable trace of a run. What a call returns is done only when the line is on disk, or raises ``Diagnosed``:
-    then nothing more may be sent to a provider. Calls take effect in the order in which they are made, whether or not
+    """The durable trace of a run. What a call returns is done only when the line is on disk, or raises
+    ``JournalFailed``. Calls take effect in the order in which they are made, whether or not
     they are awaited one by one; several are made durable together."""
 
     @property
@@ -168,8 +180,8 @@ class Journal(Protocol):
         """One server's record as of the last durable line."""
 
     def begin(self, action: Action, *, plan: str, at: str, takes: int | None = None) -> Awaitable[Entry]:
-        """Open an entry. ``takes`` is the number of an open one that this one goes on with: it leaves in the same line
-        (a create that is sent again with its key)."""
+        """Open an entry. ``takes`` is the number of an open one that this one goes on with: it leaves in the same
+        line (a create that is sent again with its key)."""
 
     def progress(self, entry: Entry, *, step: str | None = None, found: str | None = None) -> Awaitable[Entry]:
         """A composite's step, or the id that a create answered."""

@@ -37,8 +37,8 @@ class SandboxRecord:
 
     ``size``, ``ttl``, ``idle``, ``egress`` are the inputs last sent with success. ``created_at`` is ISO 8601 UTC.
     ``stopped`` is True after a stop of ours (``disabled``). ``secrets`` are the fingerprints of the environment
-    that it was created or resumed with. ``instance`` is set only while a stack moves to another provider: the one that
-    this sandbox is of, where it is not ``State.instance``.
+    that it was created or resumed with. ``instance`` is set only while a stack moves to another provider: the one
+    that this sandbox is of, where it is not ``State.instance``.
     """
 
     id: str

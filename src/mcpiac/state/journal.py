@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from mcpiac.model.action import Action, Entry
+from mcpiac.model.diagnostic import Diagnosed
+from mcpiac.model.ports import JournalFailed
 from mcpiac.model.record import Effect, SandboxRecord, ServerRecord, State
 from mcpiac.state import faults
 from mcpiac.state.codec import Unfit, compact, record_data, record_of
@@ -202,11 +204,13 @@ class FileJournal:
                 for record, _ in batch:
                     self._ledger.apply(record)
             except OSError as fault:
-                self._fail(faults.unwritable(self._path, fault), batch)
+                self._fail(JournalFailed(*faults.unwritable(self._path, fault).diagnostics), batch)
+            except Diagnosed as fault:
+                self._fail(JournalFailed(*fault.diagnostics), batch)
             except Exception as fault:
                 self._fail(fault, batch)
             except BaseException:
-                self._fail(faults.cut_short(self._path), batch)
+                self._fail(JournalFailed(*faults.cut_short(self._path).diagnostics), batch)
                 raise
             for _, durable in batch:
                 if not durable.done():
