@@ -19,13 +19,12 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace, context: Context) -> int:
-    from mcpiac.stack.format import format_text
+    from mcpiac.stack.format import format_file
 
     project = context.project()
     off = 0
     for path in project.select(args.stacks):
-        before = path.read_bytes().decode("utf-8")
-        after = format_text(before)
+        before, after = format_file(path, project.root)
         if before == after:
             continue
         off += 1

@@ -100,8 +100,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     if verb == "exec" and "--" in rest:
         at = rest.index("--")
         rest, trailing = rest[:at], rest[at + 1 :]
-    simple = not any(isinstance(a, argparse._SubParsersAction) for a in made._actions)
-    args = made.parse_intermixed_args(rest) if simple and trailing is None else made.parse_args(rest)
+    nested = any(isinstance(action, argparse._SubParsersAction) for action in made._actions)
+    args = made.parse_args(rest) if nested else made.parse_intermixed_args(rest)
     args.verb = verb
     args.chdir = args.chdir or chdir
     if trailing is not None:

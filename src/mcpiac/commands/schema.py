@@ -17,9 +17,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace, context: Context) -> int:
-    import json
+    from mcpiac.stack.scaffold import schema_text
 
-    from mcpiac.stack.schema import json_schema
-
-    context.screen.result(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+    context.screen.result(schema_text().rstrip("\n"))
     return 0

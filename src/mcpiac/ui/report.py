@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from mcpiac.model.codec import plain
+from mcpiac.model.diagnostic import Diagnostic
 from mcpiac.model.event import ActionDone, ActionFailed, ActionSkipped, Event, RunFinished
 from mcpiac.model.plan import Plan
 from mcpiac.model.record import State
@@ -28,13 +31,16 @@ DONE = {
 
 @dataclass(slots=True)
 class Tally:
-    """Collects the events of a run over one stack; ``finished`` is its last one."""
+    """Collects the events of a run over one stack; ``finished`` is its last one. ``faults`` ended the run itself (the
+    journal could not be written); ``cut``: it was stopped at once."""
 
     plan: Plan
     done: list[ActionDone] = field(default_factory=list)
     failed: list[ActionFailed] = field(default_factory=list)
     skipped: list[ActionSkipped] = field(default_factory=list)
     finished: RunFinished | None = None
+    faults: list[Diagnostic] = field(default_factory=list)
+    cut: bool = False
 
     def take(self, event: Event) -> None:
         """Keep what the report needs of an event."""
@@ -50,7 +56,7 @@ class Tally:
     @property
     def well(self) -> bool:
         """Everything that was planned happened."""
-        return not (self.failed or self.skipped)
+        return self.finished is not None and not (self.failed or self.skipped or self.faults or self.cut)
 
 
 def report(tallies: Sequence[Tally], seconds: float, again: str, colour: bool = False) -> str:
@@ -65,10 +71,10 @@ def report(tallies: Sequence[Tally], seconds: float, again: str, colour: bool = 
         tail = f": {told}." if told else "."
         return f"{paint('Done', 'green', colour)} in {span(seconds)}{tail} {done} of {count(actions, 'action')}."
     parts = []
-    failures = [f.diagnostic for t in tallies for f in t.failed]
+    failures = [f.diagnostic for t in tallies for f in t.failed] + [d for t in tallies for d in t.faults]
     if failures:
         parts.append(diagnostics.render(failures, colour))
-    stopped = any(t.finished is not None and t.finished.interrupted for t in tallies)
+    stopped = any(t.cut or (t.finished is not None and t.finished.interrupted) for t in tallies)
     doubtful = [f"{f.stack}/{f.action.server}" for t in tallies for f in t.failed if f.in_doubt]
     waiting: dict[str, list[str]] = {}
     for tally in tallies:
@@ -101,9 +107,26 @@ def urls(states: Sequence[State], only: Mapping[str, set[str]] | None = None) ->
     return "\n".join(columns(rows))
 
 
-def connect_line() -> str:
-    """The last line after an apply."""
-    return 'Connect Claude Code:  mcpiac connect --print claude-code\nTokens:               eval "$(mcpiac env)"'
+CONNECT = 'Connect Claude Code:  mcpiac connect --print claude-code\nTokens:               eval "$(mcpiac env)"'
+
+
+def as_data(tallies: Sequence[Tally], states: Sequence[State], seconds: float) -> dict[str, Any]:
+    """The report as data: counts, and the URLs without token."""
+    return {
+        "ok": all(t.well for t in tallies),
+        "interrupted": any(t.cut or (t.finished is not None and t.finished.interrupted) for t in tallies),
+        "seconds": round(seconds, 3),
+        "actions": sum(len(t.plan.actions) for t in tallies),
+        "done": sum(len(t.done) for t in tallies),
+        "failed": sum(len(t.failed) for t in tallies),
+        "skipped": sum(len(t.skipped) for t in tallies),
+        "diagnostics": [plain(d) for t in tallies for d in t.faults],
+        "servers": [
+            {"stack": state.stack, "server": name, "url": r.hosted.url if r.hosted else None, "variable": r.variable}
+            for state in states
+            for name, r in sorted(state.servers.items())
+        ],
+    }
 
 
 def _kinds(plan: Plan) -> Counter[str]:

@@ -172,3 +172,13 @@ def _wrap(text: str, first: str, rest: str, width: int = WIDTH) -> list[str]:
     return textwrap.wrap(
         text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
     ) or [first.rstrip()]
+
+
+def joined(blocks: Sequence[str]) -> str:
+    """The parts of several stacks: one-line parts stand together, longer ones get free lines around them."""
+    text = ""
+    for number, part in enumerate(blocks):
+        if number:
+            text += "\n\n" if "\n" in part or "\n" in blocks[number - 1] else "\n"
+        text += part
+    return text
