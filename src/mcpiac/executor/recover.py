@@ -59,7 +59,7 @@ async def recover(
 
     ``live`` is a refresh made under the lock. ``wanted``: the servers that the stack still declares (None: all); a
     create of another one that is not found is closed. An *error* among the findings means that a sandbox of ours may
-    be there unseen: nothing may be planned or done before it is cleared up. Plan *after* this, from ``journal.state``.
+    be there unseen: nothing may be planned or done before that is cleared up. Plan after this, from its state.
     Raises ``JournalFailed``.
     """
     state = journal.state
@@ -99,7 +99,7 @@ async def _create(
     if len(ours) == 1:
         found = live.sandboxes[ours[0]]
         assert isinstance(found, Found)
-        await journal.end(entry, ok=True, effect=adoption(action, found, live.instance, entry), plan_done=False)
+        await journal.end(entry, ok=True, effect=adoption(action, found, live.instance, entry), note="adopted")
         said = f"sandbox {found.id} was made by an earlier run that did not end; it is recorded now"
         return [_finding("note", "create-adopted", state, entry, said)]
     if ours:
