@@ -1,0 +1,261 @@
+"""A stack file becomes a Stack, or all that is wrong with it, each with its line."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from mcpiac.model.diagnostic import Diagnosed, Diagnostic, Origin
+from mcpiac.model.spec import ServerSpec, Stack
+from mcpiac.stack import build, faults, rules, source
+from mcpiac.stack.compose import Composed, Map, compose
+from mcpiac.stack.finding import Finding, Spot
+from mcpiac.stack.merge import Keys, merged, tidied, without_nulls
+from mcpiac.stack.place import Places
+from mcpiac.stack.rules import Case
+from mcpiac.stack.schema import (
+    BridgePart,
+    BuildPart,
+    Defaults,
+    File,
+    LifecyclePart,
+    SecretFrom,
+    Server,
+    StackFile,
+    TimeoutsPart,
+    keys_of,
+)
+
+_MOST_SHOWN = 200
+"""Findings of one file; a generated file of ten thousand wrong lines says the same thing each time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What came of one file. ``stack`` is None when there is any error among the diagnostics."""
+
+    stack: Stack | None
+    diagnostics: tuple[Diagnostic, ...]
+    file: str = ""
+
+
+def read_stack(path: Path, root: Path) -> Reading:
+    """Read one stack file; ``root`` is the project's folder. Never raises for what is in the file.
+
+    No secret is read. The files of ``from:`` are.
+    """
+    file = source.shown(path, root)
+    try:
+        text = source.read_text(path, file)
+    except Diagnosed as fault:
+        return Reading(None, fault.diagnostics, file)
+    return read(text, file, root)
+
+
+def read(text: str, file: str, root: Path) -> Reading:
+    """As ``read_stack``, of a text that is there already."""
+    with _quiet():
+        return _Reader(file, text, root).reading()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No cycle collection while a tree is built: nothing in it is a cycle, and looking costs three times the work."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
+
+
+class Origins(Mapping[str, Origin]):
+    """``server`` and ``server.key`` → where it stands: found only when somebody asks, by reading the text again."""
+
+    __slots__ = ("_file", "_found", "_text")
+
+    def __init__(self, file: str, text: str) -> None:
+        self._file = file
+        self._text = text
+        self._found: dict[str, Origin] | None = None
+
+    def _all(self) -> dict[str, Origin]:
+        if self._found is None:
+            self._found = {}
+            root = compose(self._text).root
+            servers = root.get("servers") if isinstance(root, Map) else None
+            for name, (key, _) in (servers.at if isinstance(servers, Map) else {}).items():
+                self._found[name] = self._origin(key)
+                server = servers.get(name) if servers else None
+                for inner, (inner_key, _) in (server.at if isinstance(server, Map) else {}).items():
+                    self._found[f"{name}.{inner}"] = self._origin(inner_key)
+        return self._found
+
+    def _origin(self, event: Any) -> Origin:
+        return Origin(self._file, event.start_mark.line + 1, event.start_mark.column + 1)
+
+    def __getitem__(self, key: str) -> Origin:
+        return self._all()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+
+@lru_cache(maxsize=1)
+def _keys() -> tuple[frozenset[str], frozenset[str], Keys]:
+    inner = {
+        "bridge": frozenset(keys_of(BridgePart)),
+        "build": frozenset(keys_of(BuildPart)),
+        "lifecycle": frozenset(keys_of(LifecyclePart)),
+        "timeouts": frozenset(keys_of(TimeoutsPart)),
+        "files.*": frozenset(keys_of(File)),
+        "secrets.*": frozenset(keys_of(SecretFrom)),
+    }
+    return frozenset(keys_of(Server)), frozenset(keys_of(Defaults)), inner
+
+
+class _Reader:
+    """One reading of one text."""
+
+    def __init__(self, file: str, text: str, root: Path) -> None:
+        self.file = file
+        self.text = text
+        self.root = root
+        self.findings: list[Finding] = []
+
+    def reading(self) -> Reading:
+        composed = compose(self.text)
+        tree = composed.root
+        if not isinstance(tree, Map):
+            return self._no_tree(composed)
+        if "stack" not in tree and "servers" not in tree:
+            summary = "this is no stack: it has neither `stack` nor `servers`"
+            where = Spot(tree.start.start_mark.line, tree.start.start_mark.column)
+            finding = Finding("not-a-stack", summary, where, "`mcpiac init` writes a first stack")
+            return self._done(None, Places(self.file, self.text, tree, stack=False), [finding])
+        self.findings += composed.findings
+        own, effective = self._effective(tree)
+        places = Places(self.file, self.text, effective, stack=True)
+        model, broken = self._validate(effective, places)
+        specs = self._servers(model, own, broken) if model is not None else {}
+        if model is None or any(f.severity == "error" for f in self.findings):
+            return self._done(None, places, self.findings)
+        stack = Stack(
+            model.stack,
+            model.provider,
+            specs,
+            self.file,
+            build.digest(model.stack, model.provider, specs),
+            Origins(self.file, self.text),
+        )
+        return self._done(stack, places, self.findings)
+
+    def _no_tree(self, composed: Composed) -> Reading:
+        finding = composed.fault
+        looks_like_one = self.text.startswith("stack:") or "\nstack:" in self.text or "\nservers:" in self.text
+        if finding is None:
+            if composed.empty:
+                finding = Finding("empty-file", "the file is empty", Spot(0, 0), "`mcpiac init` writes a first stack")
+            else:
+                summary = "a stack file is a mapping with the keys `stack`, `provider` and `servers`"
+                finding = Finding("not-a-mapping", summary, Spot(0, 0), "`mcpiac init` writes a first stack")
+            looks_like_one = False
+        return self._done(None, Places(self.file, self.text, None, stack=looks_like_one), [finding])
+
+    def _effective(self, tree: Map) -> tuple[Map | None, Map]:
+        """The servers as written, and the whole tree with nulls gone and defaults in every server."""
+        server_keys, defaults_keys, inner = _keys()
+        top = without_nulls(tree, frozenset(keys_of(StackFile)))
+        effective = Map(tree.start)
+        effective.at = tree.at
+        effective.update(top)
+        defaults = top.get("defaults")
+        tidy = tidied(defaults, defaults_keys, inner) if isinstance(defaults, Map) else None
+        if tidy is not None:
+            effective["defaults"] = tidy
+        servers = top.get("servers")
+        if not isinstance(servers, Map):
+            return None, effective
+        common = _common(tidy) if tidy else None
+        made = Map(servers.start)
+        made.at = servers.at
+        for name, server in servers.items():
+            if server is None:
+                server = Map(servers.at[name][1])
+            made[name] = merged(server, common, server_keys, inner)
+        effective["servers"] = made
+        return servers, effective
+
+    def _validate(self, effective: Map, places: Places) -> tuple[StackFile | None, dict[str, frozenset[str]]]:
+        """The model; where the shape is wrong, a model of what is left, and the keys that each server lost."""
+        try:
+            return StackFile.model_validate(effective), {}
+        except ValidationError as fault:
+            errors = fault.errors(include_url=False)
+        self.findings += [faults.translate(error, places.written) for error in errors]
+        broken: dict[str, set[str]] = {}
+        left = Map(effective.start)
+        left.update(effective)
+        servers = effective.get("servers")
+        rest = dict(servers) if isinstance(servers, Map) else {}
+        for error in errors:
+            path = error["loc"]
+            if path[0] == "servers" and len(path) > 2 and isinstance(rest.get(str(path[1])), dict):
+                name, key = str(path[1]), str(path[2])
+                broken.setdefault(name, set()).add(key)
+                rest[name] = {k: v for k, v in rest[name].items() if k != key}
+            elif path[0] == "servers" and len(path) > 1:
+                rest.pop(str(path[1]), None)
+            elif path[0] != "servers":
+                left.pop(str(path[0]), None)
+        left["servers"] = rest
+        left.setdefault("stack", "unnamed")
+        left.setdefault("provider", "local")
+        return StackFile.model_validate(left), {name: frozenset(keys) for name, keys in broken.items()}
+
+    def _servers(
+        self, model: StackFile, own: Map | None, broken: Mapping[str, frozenset[str]]
+    ) -> dict[str, ServerSpec]:
+        nothing: frozenset[str] = frozenset()
+        cases = {
+            name: Case(name, (own or {}).get(name), part, broken.get(name, nothing))
+            for name, part in model.servers.items()
+        }
+        specs = {}
+        for name, case in cases.items():
+            found = list(rules.check(case))
+            files, unread = build.read_files(case, self.root) if not found else ({}, [])
+            self.findings += found + unread
+            if not any(f.severity == "error" for f in self.findings):
+                specs[name] = build.spec(case.part, files)
+        self.findings += rules.across(cases)
+        return specs
+
+    def _done(self, stack: Stack | None, places: Places, findings: list[Finding]) -> Reading:
+        placed = [places.diagnostic(f) for f in findings]
+        unique = list(dict.fromkeys(placed))
+        unique.sort(key=lambda d: (d.origin.line, d.origin.column) if d.origin else (0, 0))
+        if len(unique) > _MOST_SHOWN:
+            rest = len(unique) - _MOST_SHOWN
+            more = Diagnostic("error", "more-errors", f"and {rest} more findings", origin=Origin(self.file))
+            unique = [*unique[:_MOST_SHOWN], more]
+        return Reading(stack, tuple(unique), self.file)
+
+
+def _common(defaults: Map) -> Map:
+    """The defaults that reach the servers: a key that cannot stand there is reported once, not for each."""
+    made = Map(defaults.start)
+    made.at = defaults.at
+    made.update({k: v for k, v in defaults.items() if k not in ("package", "version", "secrets")})
+    return made

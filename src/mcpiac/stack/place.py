@@ -1,0 +1,234 @@
+"""A finding gets its line: where it stands, what the line says, and what of it must not be shown.
+
+Never shown: what stands under ``secrets``, what looks like a secret or stands under a name that says so, comments,
+and any text of a file that is no stack. Where something is cut out, the line ends there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from mcpiac.model.diagnostic import Diagnostic, Excerpt, Origin
+from mcpiac.stack import looks
+from mcpiac.stack.compose import Map, Seq, lines_of, spot
+from mcpiac.stack.finding import Finding, Path, Spot
+
+MASK = "••••"
+_LONGEST = 100
+_BEFORE = 40
+"""A line longer than 100 characters is cut to the part around the caret, beginning at most 40 before it."""
+
+_SECRETS_KEY = re.compile(r"secrets?\Z", re.IGNORECASE)
+_SECRETS_WORD = re.compile(r"secret", re.IGNORECASE)
+_KEY_VALUE = re.compile(r"([A-Za-z_][A-Za-z0-9_.-]*)(['\"]?\s*[:=]\s*)(\S.*)\Z")
+
+
+class Places:
+    """The positions of one text. ``root`` None: there is no tree. ``stack``: whether the file is a stack."""
+
+    def __init__(self, file: str, text: str, root: Any, *, stack: bool) -> None:
+        self.file = file
+        self.text = text
+        self.root = root
+        self.stack = stack
+        self._lines: list[str] | None = None
+        self._hidden: dict[int, list[tuple[int, int]]] | None = None
+        self._ends: dict[int, int] = {}
+
+    def diagnostic(self, finding: Finding, address: str | None = None) -> Diagnostic:
+        """The finding with its origin and the masked line."""
+        at = finding.at if isinstance(finding.at, Spot) else self.spot(finding.at, finding.on)
+        excerpt = self.excerpt(at) if self.stack else None
+        return Diagnostic(
+            finding.severity,
+            finding.code,
+            finding.summary,
+            detail=finding.detail,
+            address=address,
+            origin=Origin(self.file, at.line + 1, at.column + 1),
+            excerpt=excerpt,
+            hint=finding.hint,
+        )
+
+    def spot(self, path: Path, on: str) -> Spot:
+        """Where a path's key or value stands; the nearest one above it that is there."""
+        node: Any = self.root
+        best = Spot(0, 0)
+        for index, step in enumerate(path):
+            if isinstance(node, Map) and step in node.at:
+                key_event, event = node.at[str(step)]
+                last = index == len(path) - 1
+                best = spot(key_event) if (on == "key" or not last or _nothing(event)) else spot(event)
+                node = node.get(str(step))
+            elif isinstance(node, Seq) and isinstance(step, int) and step < len(node.at):
+                best = spot(node.at[step])
+                node = node[step]
+            else:
+                break
+        return best
+
+    def written(self, path: Path) -> str:
+        """The text of a scalar as it stands in the file; '' where it must not be shown, or is no scalar."""
+        if not self.stack or any(isinstance(step, str) and _SECRETS_KEY.match(step) for step in path):
+            return ""
+        node: Any = self.root
+        event: Any = None
+        for step in path:
+            if isinstance(node, Map) and step in node.at:
+                event, node = node.at[str(step)][1], node.get(str(step))
+            elif isinstance(node, Seq) and isinstance(step, int):
+                event, node = node.at[step], node[step]
+            else:
+                return ""
+        text = str(getattr(event, "value", ""))
+        key = next((step for step in reversed(path) if isinstance(step, str)), "")
+        return "" if _secret(key, text) else text
+
+    def excerpt(self, at: Spot) -> Excerpt | None:
+        """The line at a spot, masked and cut to what is worth seeing."""
+        if self._lines is None:
+            self._lines = lines_of(self.text)
+        if at.line >= len(self._lines):
+            return None
+        line = self._lines[at.line]
+        if self.root is None:
+            text, caret, width = self._unparsed(line, at)
+        else:
+            text, caret, width = self._masked(line, at)
+        text = text.replace("\t", "→")
+        if len(text) > _LONGEST:
+            start = max(0, min(caret - _BEFORE, len(text) - _LONGEST))
+            cut = text[start : start + _LONGEST]
+            lead, tail = ("…" if start else ""), ("…" if start + _LONGEST < len(text) else "")
+            text, caret = lead + cut + tail, caret - start + len(lead)
+        width = max(1, min(width, len(text) - caret)) if caret < len(text) else 1
+        return Excerpt(text.rstrip(), width, caret + 1 if caret != at.column else 0)
+
+    def _masked(self, line: str, at: Spot) -> tuple[str, int, int]:
+        if self._hidden is None:
+            self._hidden = {}
+            self._collect()
+        end = self._ends.get(at.line, 0)
+        comment = re.search(r"(?:^|\s)#", line[end:])
+        if comment:
+            line = line[: end + comment.start()].rstrip()
+        caret, width = at.column, at.width
+        text, done = "", 0
+        for start, stop in sorted(self._hidden.get(at.line, ())):
+            if start < done:
+                done = max(done, stop)
+                continue
+            text += line[done:start] + MASK
+            if at.column > start:
+                inside = at.column < stop
+                caret = len(text) - len(MASK) if inside else at.column - stop + len(text)
+                width = len(MASK) if inside else width
+            elif at.column == start:
+                caret, width = len(text) - len(MASK), len(MASK)
+            done = stop
+        return text + line[done:], caret, width
+
+    def _unparsed(self, line: str, at: Spot) -> tuple[str, int, int]:
+        """A line of a text without a tree: whatever could be a secret's value is cut with all that follows."""
+        assert self._lines is not None
+        comment = re.search(r"(?:^|\s)#", line)
+        if comment:
+            line = line[: comment.start()].rstrip()
+        found = _KEY_VALUE.search(line)
+        if _under_secrets(self._lines, at.line):
+            first = re.search(r"[:=]\s*|-\s+", line)
+            cut = first.end() if first else len(line) - len(line.lstrip())
+            line = line[:cut] + (MASK if line[cut:] else "")
+        elif found and looks.held_under(found[1], found[3].strip("\"'")):
+            line = line[: found.start(3)] + MASK
+        else:
+            line = looks.scrub(line)
+        return line, min(at.column, max(0, len(line) - 1)), at.width
+
+    def _collect(self) -> None:
+        """All spans that must not be shown, line by line, and where each line's last node ends."""
+        texts: set[str] = set()
+        for event, hidden in self._scalars(self.root, "", False):
+            if hidden and len(event.value) > 3:
+                texts.add(event.value)
+        for event, hidden in self._scalars(self.root, "", False):
+            if hidden or event.value in texts:
+                self._hide(event)
+            start, end = event.start_mark, event.end_mark
+            for number in range(start.line, end.line + 1):
+                reach = end.column if number == end.line else 10**9
+                self._ends[number] = max(self._ends.get(number, 0), reach)
+
+    def _hide(self, event: Any) -> None:
+        assert self._hidden is not None and self._lines is not None
+        start, end = event.start_mark, event.end_mark
+        for number in range(start.line, min(end.line + 1, len(self._lines))):
+            first = start.column if number == start.line else 0
+            last = end.column if number == end.line else len(self._lines[number])
+            if last > first:
+                self._hidden.setdefault(number, []).append((first, last))
+
+    def _scalars(self, node: Any, name: str, hidden: bool) -> Iterator[tuple[Any, bool]]:
+        """Each scalar's event, keys too, and whether it must be hidden."""
+        if isinstance(node, Map):
+            yield from self._of_map(node, hidden)
+        elif isinstance(node, Seq):
+            flagged = set(looks.suspicious_arguments([v if isinstance(v, str) else "" for v in node]))
+            for index, (event, value) in enumerate(zip(node.at, node, strict=True)):
+                if isinstance(value, (Map, Seq)):
+                    if not hasattr(event, "value") and event.anchor is not None and value.start is not event:
+                        continue
+                    yield from self._scalars(value, name, hidden)
+                elif hasattr(event, "value"):
+                    yield event, hidden or index in flagged or _secret(name, event.value)
+
+    def _of_map(self, node: Map, hidden: bool) -> Iterator[tuple[Any, bool]]:
+        for key, (key_event, event) in node.at.items():
+            if hasattr(key_event, "value"):
+                yield key_event, looks.secret_value(key_event.value)
+            below = hidden or _SECRETS_KEY.match(key) is not None
+            value = node.get(key)
+            if isinstance(value, (Map, Seq)):
+                if value.start is event:
+                    yield from self._scalars(value, key, below)
+            elif hasattr(event, "value"):
+                yield event, below or _secret(key, event.value)
+
+
+def shown(value: Any, longest: int = 60) -> str:
+    """A value as a message may quote it: masked where it looks like a secret, cut where it is long."""
+    text = {True: "true", False: "false"}.get(value, value) if isinstance(value, bool) else value
+    text = text if isinstance(text, str) else str(text)
+    if looks.secret_value(text):
+        return MASK
+    text = looks.scrub(text)
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def _secret(name: str, value: str) -> bool:
+    return looks.held_under(name, value)
+
+
+def _nothing(event: Any) -> bool:
+    """An empty value has no text of its own to point at."""
+    start, end = event.start_mark, event.end_mark
+    return bool(start.line == end.line and start.column == end.column)
+
+
+def _under_secrets(lines: list[str], number: int) -> bool:
+    """Whether a line, or one that it is indented under, speaks of secrets. By indent alone: there is no tree."""
+    depth = 10**9
+    for line in reversed(lines[: number + 1]):
+        stripped = line.lstrip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        indent = len(line) - len(stripped)
+        if indent < depth:
+            depth = indent
+            if _SECRETS_WORD.search(line.split(":", 1)[0] if number else line) or _SECRETS_WORD.search(line):
+                return True
+        if depth == 0:
+            return False
+    return False
