@@ -50,4 +50,4 @@ def _make(ctx: Context, case: Case) -> Decision:
         made.append(move_step(ctx, case, NOTHING))
     notes = unset_notes(ctx, case, made, create.unset(ctx, case))
     change = Change(name, "create", gone or "not made yet", drift=sandbox is not None, moved_from=case.moved)
-    return Decision(change, (*made, *left), case.spec, notes)
+    return Decision(change, (*made, *left), case.spec, notes, idle_unset=not ctx.traits.idle_settable)

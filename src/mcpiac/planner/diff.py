@@ -42,8 +42,13 @@ def changed(view: View, record: ServerRecord, sandbox: SandboxRecord, port: int)
 def _differs(name: str, value: Any, recorded: View) -> bool:
     """Against what was last applied: nothing, if never; the default, if by a mcpiac that did not know the field."""
     if name in recorded:
-        return bool(recorded[name] != value)
+        return bool(recorded[name] != value and _compared(name, recorded[name]) != _compared(name, value))
     return never_done(name, recorded) or value != _defaults()[name]
+
+
+def _compared(name: str, value: Any) -> Any:
+    """``moved_from`` says where a record was, which is nothing to change: it may stay in the file, or go."""
+    return {**value, "moved_from": None} if name == "lifecycle" else value
 
 
 @cache
@@ -63,8 +68,8 @@ def explain(
     for name in names:
         if never_done(name, record.spec):
             continue
-        before: Any = record.spec.get(name, _defaults()[name])
-        after: Any = view[name]
+        before = _compared(name, record.spec.get(name, _defaults()[name]))
+        after = _compared(name, view[name])
         if name == "port":
             before, after = record.port, port
         elif name in ("size", "ttl", "idle"):

@@ -71,8 +71,9 @@ def chain(server: str, steps: Iterable[Step], first: Action | None = None) -> tu
     return tuple(actions)
 
 
-def _place(step: Step) -> tuple[int, int]:
-    return (1 if step.late else 0, ORDER[step.verb])
+def _place(step: Step) -> tuple[int, int, int]:
+    moves = step.verb == "record" and step.payload["what"] == "move"
+    return (1 if step.late else 0, ORDER[step.verb], 0 if moves else 1)
 
 
 def _id(server: str, step: Step, used: set[str]) -> str:

@@ -41,4 +41,5 @@ def replace(ctx: Context, case: Case, fields: tuple[FieldChange, ...], changed: 
             *protected(ctx, case.name, declared, record, "replaced"),
             *unset_notes(ctx, case, made, create.unset(ctx, case)),
         ),
+        idle_unset=not ctx.traits.idle_settable,
     )

@@ -9,7 +9,7 @@ from typing import Literal
 from mcpiac.model.change import FieldChange
 from mcpiac.planner import create, diff, steps, traces, words
 from mcpiac.planner.context import Case, Context
-from mcpiac.planner.fields import ignored, in_place, keep_ignored, leads
+from mcpiac.planner.fields import ignored, in_place, keep_ignored, leads, never_done
 from mcpiac.planner.replace import replace
 from mcpiac.planner.result import Decision
 from mcpiac.planner.traces import SecretDiff
@@ -110,7 +110,7 @@ def _wait(work: Work, why: str, done: Sequence[str]) -> list[str]:
 def _awake(work: Work) -> Decision:
     _set_idle_aside(work)
     work.explain(work.names)
-    if "package" not in work.record.spec:
+    if never_done("package", work.record.spec):
         work.reasons.append("its first set-up did not finish")
     _power(work)
     _exec(work)
@@ -206,7 +206,7 @@ def _exec(work: Work) -> None:
         changed.remove("bridge")
     again = steps.secret_files(case, work.secrets.changed)
     parts = [_exec_part(part) for part in work.fields if _head(part.path) in _heads(changed) and not part.drift]
-    if "package" not in record.spec:
+    if never_done("package", record.spec):
         parts = [create.setup_summary(case)]
     parts += [f"file {path}" for path in again]
     taint = record.tainted or work.sandbox.tainted
@@ -245,24 +245,22 @@ def _host(work: Work) -> None:
     keep = case.port if spec.hosted else None
     drift = diff.hosted_drift(spec, recorded, live, keep)
     work.drifted(*drift)
-    kept_differs = any(
-        not change.path.startswith("hosted.") or change.path == f"hosted.{keep}" for change, _ in drift
-    )
     extra = set() if "hosted" in ignored(spec) else {*(live or ())} - {keep, recorded.port if recorded else None}
     for port in sorted(extra):
         work.steps.append(steps.hide(work.key, port, work.id, "not declared"))
+    moved_away = len(drift) > len(extra)
     names = work.settles("host")
+    wanted = (keep, spec.access, spec.bind == "loopback")
     if keep is not None:
-        differs = recorded is None or (recorded.port, recorded.access, recorded.localhost) != (
-            keep,
-            spec.access,
-            spec.bind == "loopback",
-        )
-        if differs or names or kept_differs:
-            if recorded is None and not names and "disabled" not in work.names:
-                work.fields.append(FieldChange("hosted", "not hosted", words.hosted(keep, spec.access)))
+        differs = recorded is None or (recorded.port, recorded.access, recorded.localhost) != wanted
+        if differs or names or moved_away:
+            if (
+                recorded is None
+                and "disabled" not in work.names
+                and all(part.path != "hosted" for part in work.fields)
+            ):
                 work.reasons.append(f"port {keep} is not hosted yet")
-            work.steps.append(steps.host(case, work.key, work.id, names, back=kept_differs and not names))
+            work.steps.append(steps.host(case, work.key, work.id, names, back=moved_away and not names))
     if recorded is not None and recorded.port != keep:
         why = "hosted: false" if keep is None else f"port {keep} takes its place"
         settles = names if keep is None else ()
@@ -277,7 +275,10 @@ def _idle(work: Work) -> None:
         return
     if not work.drifted(drift) and "idle" not in work.names:
         return
-    before = work.sandbox.idle if "idle" in work.record.spec else None
+    known = not never_done("idle", work.record.spec)
+    if not known:
+        work.reasons.append("the idle delay is not set yet")
+    before = work.sandbox.idle if known else None
     if drift is not None and case.look.found is not None:
         before = case.look.found.idle
     work.steps.append(steps.idle(case, work.key, work.id, work.settles("idle"), before))
