@@ -8,6 +8,7 @@ service may add some. Times are ISO 8601 UTC text.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -433,6 +434,8 @@ class InstallRequest(Message):
 
     packages: tuple[PackageItem, ...]
     scripts: bool = False
+    settings: dict[str, str] | None = None
+    """The client's registry, proxy and CA settings (``install_settings``): the daemon's environment is empty."""
 
 
 class InstalledItem(Message):
@@ -489,3 +492,36 @@ class ErrorEnvelope(Message):
 
 Sandbox.model_rebuild()
 InstallFrame.model_rebuild()
+
+
+_SETTINGS = frozenset(
+    """HOME XDG_CONFIG_HOME XDG_CONFIG_DIRS NETRC NPM_TOKEN NODE_AUTH_TOKEN
+    HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY http_proxy https_proxy all_proxy no_proxy
+    SSL_CERT_FILE SSL_CERT_DIR SSL_CLIENT_CERT REQUESTS_CA_BUNDLE CURL_CA_BUNDLE
+    NODE_EXTRA_CA_CERTS NODE_USE_SYSTEM_CA
+    PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_FIND_LINKS PIP_NO_INDEX PIP_CERT PIP_CLIENT_CERT PIP_PROXY
+    PIP_TRUSTED_HOST PIP_CONFIG_FILE
+    UV_DEFAULT_INDEX UV_INDEX UV_INDEX_URL UV_EXTRA_INDEX_URL UV_FIND_LINKS UV_INDEX_STRATEGY UV_INSECURE_HOST
+    UV_SYSTEM_CERTS UV_NATIVE_TLS UV_KEYRING_PROVIDER UV_CONFIG_FILE UV_OFFLINE""".split()  # noqa: SIM905
+)
+_NPM_SETTINGS = frozenset(
+    """registry userconfig globalconfig ca cafile cert key proxy https_proxy noproxy strict_ssl always_auth
+    fetch_retries fetch_timeout maxsockets offline prefer_offline replace_registry_host""".split()  # noqa: SIM905
+)
+_SETTINGS_MAX_BYTES = 64 * 1024
+
+
+def install_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """Of an environment, what says how npm and PyPI are reached here: registries, proxies, certificates, logins.
+
+    Nothing else of it is ever sent. The daemon applies the same filter, so no other variable gets further.
+    """
+    kept: dict[str, str] = {}
+    for name, value in environ.items():
+        npm = name[len("npm_config_") :] if name.lower().startswith("npm_config_") else ""
+        index = name.startswith("UV_INDEX_") and name.endswith(("_USERNAME", "_PASSWORD"))
+        if name in _SETTINGS or index or npm.lower() in _NPM_SETTINGS or npm.startswith(("//", "@")):
+            kept[name] = value
+    while sum(len(name) + len(value) for name, value in kept.items()) > _SETTINGS_MAX_BYTES:
+        kept.pop(max(kept, key=lambda name: len(kept[name])))
+    return kept

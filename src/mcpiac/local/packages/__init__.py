@@ -1,0 +1,1 @@
+"""The package store: one install per exact package, made once, checked, read-only, mounted into sandboxes."""
