@@ -39,10 +39,19 @@ FAILURE_KEY = "mcpiac-setup-error"
 FACTS_MAX = 256 * 1024
 """Bytes of a facts line that are read: it comes from the guest."""
 
-MODULES = ("__init__", "fault", "words", "files", "sockets", "run")
+MODULES: Mapping[str, tuple[str, ...]] = {
+    "agent": ("__init__", "fault", "words", "files", "sockets", "run", "manager_agent"),
+    "systemd": (
+        *("__init__", "fault", "words", "files", "sockets", "run"),
+        *("manager_systemd", "environment", "packages"),
+    ),
+}
 MAIN = """import sys
 from program.manager_{kind} import Manager
 from program.run import main
+if sys.argv[1] == "--environment":
+    from program.environment import main as fill
+    sys.exit(fill(sys.argv[2:]))
 sys.exit(main(sys.argv, Manager))
 """
 
@@ -224,7 +233,7 @@ def archive(kind: GuestKind) -> bytes:
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w", zipfile.ZIP_STORED) as target:
         target.writestr(zipfile.ZipInfo("__main__.py"), MAIN.format(kind=kind))
-        for name in (*MODULES, f"manager_{kind}"):
+        for name in MODULES[kind]:
             target.writestr(zipfile.ZipInfo(f"program/{name}.py"), (texts / f"{name}.py").read_bytes())
     return held.getvalue()
 

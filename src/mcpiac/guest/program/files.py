@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,11 +25,11 @@ def read(path: str) -> bytes | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return None
     with os.fdopen(descriptor, "rb") as file:
-        try:
-            return file.read()
-        except OSError:
-            return None
+        return file.read()
 
 
 def write(path: str, data: bytes, mode: int) -> None:
