@@ -11,11 +11,24 @@ from typing import Any
 
 from mcpiac.model.spec import FileSpec, ServerSpec
 
+_PLAIN = frozenset({str, int, bool, float, type(None)})
+_NAMES: dict[type, tuple[str, ...] | None] = {}
+
+
+def _names(kind: type) -> tuple[str, ...] | None:
+    if kind not in _NAMES:
+        _NAMES[kind] = tuple(f.name for f in fields(kind)) if is_dataclass(kind) else None
+    return _NAMES[kind]
+
 
 def plain(value: Any) -> Any:
     """A dataclass, mapping or tuple as JSON-ready data, keys in declaration order."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    names = _names(kind)
+    if names is not None:
+        return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
