@@ -81,7 +81,8 @@ def in_place(changed: Sequence[str], traits: Traits) -> bool:
 
 def ignored(spec: ServerSpec) -> frozenset[str]:
     """The fields that ``lifecycle.ignore`` names, the keys ``version`` and ``package`` being one field."""
-    return frozenset(KEYS.get(key, key) for key in spec.lifecycle.ignore) & FIELDS.keys() - {"lifecycle"}
+    keys = spec.lifecycle.ignore
+    return frozenset(KEYS.get(key, key) for key in keys) & FIELDS.keys() - {"lifecycle"} if keys else frozenset()
 
 
 def keep_ignored(

@@ -9,6 +9,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from planner_effects import World
+
 from mcpiac.model.action import Action, Entry
 from mcpiac.model.codec import digest, recorded_view
 from mcpiac.model.live import Found, Gone, HostedPort, Unreadable
@@ -30,7 +32,6 @@ from mcpiac.model.spec import (
 )
 from mcpiac.model.traits import Traits
 from mcpiac.planner import plan as make_plan
-from planner_effects import World
 
 LINEAGE = "3fa9c1d2e4b5"
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
