@@ -19,14 +19,9 @@ START_SECONDS = 20.0
 SOCKET_PATH_MAX = 100
 """Bytes of a socket's path that always fit into ``sockaddr_un`` (unix(7): 108 with the ending zero)."""
 
-_KEPT = re.compile(
-    r"PATH|HOME|USER|LOGNAME|LANG|LC_\w+|TMPDIR|XDG_(DATA|CACHE|CONFIG|RUNTIME)_\w+|MCPIAC_HOME"
-    r"|(https?|no|all)_proxy|SSL_CERT_(FILE|DIR)|NODE_EXTRA_CA_CERTS|REQUESTS_CA_BUNDLE"
-    r"|npm_config_.*|PIP_\w+|UV_\w+",
-    re.IGNORECASE,
-)
-"""What of the environment the daemon starts with: where things are, and how packages are fetched. No secret of a
-stack is among it; the daemon itself hands none of it to a sandbox."""
+_KEPT = re.compile(r"PATH|HOME|USER|LOGNAME|LANG|LC_\w+|TMPDIR|XDG_(DATA|CACHE|CONFIG|RUNTIME)_\w+|MCPIAC_HOME")
+"""What of the environment the daemon starts with. What a client's installs need is sent with each of them
+(``wire.install_settings``); no secret of a stack reaches it at all."""
 
 
 def home(environ: Mapping[str, str]) -> Path:

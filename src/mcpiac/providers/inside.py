@@ -175,7 +175,12 @@ class Inside(Core):
         raise NotImplementedError
 
     async def _installed(
-        self, id: str, packages: Sequence[Package], scripts: bool, progress: Callable[[str], None]
+        self,
+        id: str,
+        packages: Sequence[Package],
+        scripts: bool,
+        progress: Callable[[str], None],
+        settings: Mapping[str, str],
     ) -> tuple[Installed, ...]:
         items = tuple(
             wire.PackageItem(registry=p.registry, name=p.name, version=p.version, extras=p.extras) for p in packages
@@ -187,7 +192,7 @@ class Inside(Core):
             f"/sandboxes/{segment(id)}/packages",
             operation="get",  # exactly this set, mounted: repeating it is free
             what=f"install {named}",
-            json=wire.InstallRequest(packages=items, scripts=scripts).body(),
+            json=wire.InstallRequest(packages=items, scripts=scripts, settings=dict(settings)).body(),
             read=COMMAND_MAX,
         )
         async for frame in lines:

@@ -21,10 +21,20 @@ _instance = TypeAdapter(wire.InstanceAnswer)
 
 
 class LocalProvider(WireProvider):
-    """``daemon`` None: ``api`` reaches a server that somebody else looks after."""
+    """``daemon`` None: ``api`` reaches a server that somebody else looks after. ``settings`` say how package
+    registries are reached here."""
 
-    def __init__(self, api: Api, traits: Traits, daemon: Daemon | None = None, *, start: bool = True) -> None:
+    def __init__(
+        self,
+        api: Api,
+        traits: Traits,
+        daemon: Daemon | None = None,
+        *,
+        start: bool = True,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(api, traits, shortest=0.02, longest=0.5)
+        self._settings = dict(settings or {})
         self._daemon = daemon
         self._start = start
 
@@ -73,7 +83,7 @@ class LocalProvider(WireProvider):
         self, id: str, packages: Sequence[Package], *, scripts: bool, progress: Callable[[str], None]
     ) -> tuple[Installed, ...]:
         """Exactly these are mounted in the sandbox from now on. A set that changed restarts its processes."""
-        return await self._installed(id, packages, scripts, progress)
+        return await self._installed(id, packages, scripts, progress, self._settings)
 
     def logs(self, id: str, service: str, *, follow: bool, tail: int) -> AsyncIterator[LogLine]:
         return self._log_lines(id, service, follow, tail)
@@ -88,7 +98,7 @@ def connect(traits: Traits, environ: Mapping[str, str], *, start_daemon: bool) -
         pace=LOCAL_PACE,
         revive=daemon.ensure if start_daemon else None,
     )
-    return LocalProvider(api, traits, daemon, start=start_daemon)
+    return LocalProvider(api, traits, daemon, start=start_daemon, settings=wire.install_settings(environ))
 
 
 def _egress(egress: Egress) -> Any:

@@ -156,7 +156,7 @@ def test_facts_are_the_last_line_that_says_so() -> None:
         (
             CommandResult(
                 1,
-                '{"mcpiac-setup-error": {"code": "server-exits", "summary": "s", "hint": "h", "lines": ["a", "b"]}}\n',
+                '{"mcpiac-setup-error": {"code": "server-exits", "summary": "s", "hint": "", "lines": ["a", "b"]}}\n',
                 "",
             ),
             "server-exits",
