@@ -71,6 +71,8 @@ def _run(args: Namespace) -> int:
     from mcpiac.commands.context import Context
 
     _catch_signals()
+    # Pydantic reads the metadata of every installed package in search of plugins, at 20 ms a start: none is wanted.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     context = Context(
         screen=_screen(),
         environ=dict(os.environ),

@@ -77,7 +77,7 @@ def _same_instance(hands: Held, plan: Plan, file: str) -> None:
 
 def _same_secrets(hands: Held, plan: Plan, file: str) -> None:
     """A secret whose value has changed since makes another plan."""
-    found = hands.resolve(plan.stack, plan.lineage, {name: spec.secrets for name, spec in plan.desired.items()})
+    found = hands.resolve(plan.stack, plan.lineage, view.Wanted({n: s.secrets for n, s in plan.desired.items()}))
     for server, names in plan.fingerprints.items():
         for name, trace in names.items():
             now = found.traces.get(server, {}).get(name)
@@ -123,7 +123,8 @@ def _show(screen: Screen, plans: Sequence[Plan], findings: Sequence[Diagnostic],
     screen.result(shown or "Nothing is declared and nothing is recorded.")
     if totals:
         screen.result(f"\n{totals}")
-    told = [*findings, *(d for p in plans for d in p.diagnostics)]
+    # An unset secret is a note of a plan; here it is an error, told when the actions need it.
+    told = [*findings, *(d for p in plans for d in p.diagnostics if d.code != "secret-unset")]
     if told:
         failed = any(d.severity == "error" for d in told)
         closing = "nothing was changed" if failed else ""
@@ -138,7 +139,7 @@ def _need_secrets(hands: Held, plans: Sequence[Plan]) -> None:
         for action in plan.actions:
             missing = [n for n in action.payload.get("secrets", ()) if n not in found.values.get(action.server, {})]
             if missing:
-                faults += found.faults.get(action.server, [])
+                faults += [d for d in found.faults.get(action.server, []) if d.severity == "error"]
     if faults:
         raise Diagnosed(*faults)
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from mcpiac.model.live import LiveView
     from mcpiac.model.ports import Provider
     from mcpiac.model.record import State
-    from mcpiac.model.spec import SecretRef
     from mcpiac.stack.project import Project
     from mcpiac.state.store import Session, Store
 
@@ -80,16 +79,9 @@ class Held:
                 findings += self.loop.run(work)
         return findings
 
-    def resolve(self, stack: str, lineage: str, refs: Mapping[str, Mapping[str, SecretRef]]) -> view.Secrets:
+    def resolve(self, stack: str, lineage: str, wanted: view.Wanted) -> view.Secrets:
         """The secrets of a stack, kept for the run; the fingerprint key is made where there is none."""
-        found = view.resolve(
-            refs,
-            stack=stack,
-            lineage=lineage,
-            root=self.project.root,
-            environ=self.context.environ,
-            create_key=True,
-        )
+        found = view.resolve(self.context, self.project.root, stack, lineage, wanted, create_key=True)
         self.secrets[stack] = found
         return found
 
@@ -100,8 +92,8 @@ class Held:
         }
         options = qualify(options, servers)
         live = self.look()
-        wanted = {c.name: () if options.destroy or c.stack is None else tuple(c.stack.servers) for c in choice.chosen}
-        findings = self.recover(live, wanted)
+        kept = {c.name: () if options.destroy or c.stack is None else tuple(c.stack.servers) for c in choice.chosen}
+        findings = self.recover(live, kept)
         states = self.states
         others = {name: self.store.read(name) for name in self.store.names() if name not in states}
         made = []
@@ -110,7 +102,9 @@ class Held:
             if place is None:
                 continue
             state = states[chosen.name]
-            found = self.resolve(chosen.name, state.lineage, {} if options.destroy else view.secret_refs(chosen))
+            wanted = view.Wanted() if options.destroy else view.wanted_secrets(chosen)
+            found = self.resolve(chosen.name, state.lineage, wanted)
+            findings += found.warnings
             taken = view.taken_variables(chosen.name, choice, states, others)
             made.append(view.make(self.context, chosen, state, live[place], options, found, taken, place))
         return made, findings

@@ -87,24 +87,19 @@ def _plan(args: Namespace, context: Context) -> tuple[list[Plan], list[Diagnosti
         with Loop() as loop:
             live = loop.run(look())
     plans = []
+    notes = [*choice.findings]
     for chosen in choice.chosen:
         state, provider = states[chosen.name], at[chosen.name]
         if provider is None:
             continue
         found = view.Secrets()
         if not args.untrusted and not args.destroy:
-            found = view.resolve(
-                view.secret_refs(chosen),
-                stack=chosen.name,
-                lineage=state.lineage,
-                root=project.root,
-                environ=context.environ,
-                create_key=False,
-            )
+            wanted = view.wanted_secrets(chosen)
+            found = view.resolve(context, project.root, chosen.name, state.lineage, wanted, create_key=False)
+            notes += found.warnings
         taken = view.taken_variables(chosen.name, choice, states, others)
         seen = live.get(provider) or view.unread()
         plans.append(view.make(context, chosen, state, seen, options, found, taken, provider))
-    notes = [*choice.findings]
     if not args.stacks:
         notes += orphan_notes(choice.orphaned, others)
     return plans, notes

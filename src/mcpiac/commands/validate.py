@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from mcpiac.commands.context import Context
+    from mcpiac.model.diagnostic import Diagnostic
 
 EXAMPLES = ("mcpiac validate", "mcpiac validate stacks/demo.yaml --json")
 
@@ -23,9 +24,15 @@ def run(args: Namespace, context: Context) -> int:
     from mcpiac.ui.words import count
 
     project = context.project()
-    paths = project.select(args.stacks)
+    twins: tuple[Diagnostic, ...] = ()
+    try:
+        paths = project.select(args.stacks)
+    except Diagnosed as fault:
+        paths, twins = project.stack_files(), fault.diagnostics
+        if args.stacks or not paths:
+            raise
     readings = [read_stack(path, project.root) for path in paths]
-    findings = [d for reading in readings for d in reading.diagnostics]
+    findings = [*twins, *(d for reading in readings for d in reading.diagnostics)]
     bad = any(d.severity == "error" for d in findings)
     servers = sum(len(r.stack.servers) for r in readings if r.stack is not None)
     if args.json:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import secrets as randomness
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mcpiac.commands.choose import Choice, Chosen
 from mcpiac.model.diagnostic import Diagnosed, Diagnostic
@@ -24,9 +24,17 @@ if TYPE_CHECKING:
     from mcpiac.model.spec import SecretRef
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """``refs``: server → NAME → source; ``origins`` as a stack has them."""
+
+    refs: Mapping[str, Mapping[str, SecretRef]] = field(default_factory=dict)
+    origins: Mapping[str, Any] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class Secrets:
-    """Values by server and name, their traces, and what could not be resolved. One stack's.
+    """Values by server and name, their traces, and what is wrong with a source. One stack's.
 
     ``traces``: NAME → None where the source has no value; a missing NAME was not compared.
     """
@@ -34,6 +42,11 @@ class Secrets:
     values: dict[str, dict[str, Secret]] = field(default_factory=dict)
     traces: dict[str, dict[str, Fingerprint | None]] = field(default_factory=dict)
     faults: dict[str, list[Diagnostic]] = field(default_factory=dict)
+
+    @property
+    def warnings(self) -> list[Diagnostic]:
+        """About sources that have their value all the same."""
+        return [d for faults in self.faults.values() for d in faults if d.severity != "error"]
 
 
 def provider_name(chosen: Chosen, state: State | None) -> str | None:
@@ -48,32 +61,23 @@ def new_id() -> str:
     return randomness.token_hex(16)
 
 
-def resolve(
-    refs: Mapping[str, Mapping[str, SecretRef]],
-    *,
-    stack: str,
-    lineage: str,
-    root: Path,
-    environ: Mapping[str, str],
-    create_key: bool,
-) -> Secrets:
-    """Every server's secrets, from their sources, with their traces. ``refs``: server → NAME → source."""
-    from mcpiac.model.address import Address
+def resolve(context: Context, root: Path, name: str, lineage: str, wanted: Wanted, *, create_key: bool) -> Secrets:
+    """Every server's secrets, from their sources, with their traces."""
     from mcpiac.secrets import fingerprint, sources
 
     found = Secrets()
-    wanted = {server: names for server, names in refs.items() if names}
-    key = fingerprint.key(create_key) if wanted else None
-    for server, names in wanted.items():
-        values, faults = sources.resolve(names, root, environ)
-        address = Address(stack, server)
+    refs = {server: names for server, names in wanted.refs.items() if names}
+    key = fingerprint.key(create_key, context.environ) if refs else None
+    for server, names in refs.items():
+        address = f"{name}/{server}"
+        origin = wanted.origins.get(f"{server}.secrets")
+        values, found.faults[server] = sources.resolve(names, root, context.environ, address=address, origin=origin)
         found.values[server] = values
-        found.faults[server] = [d if d.address else replace(d, address=str(address)) for d in faults]
         found.traces[server] = {name: None for name in names if name not in values}
         if key is not None:
-            for name, value in values.items():
-                version = names[name].version
-                found.traces[server][name] = fingerprint.of(key, lineage, address, name, value, version)
+            for secret, value in values.items():
+                version = names[secret].version
+                found.traces[server][secret] = fingerprint.of(key, lineage, address, secret, value, version)
     return found
 
 
@@ -113,7 +117,7 @@ async def refresh(
     views = {}
     for name, provider in providers.items():
         recorded = [
-            box.id
+            id
             for stack, at in stacks.items()
             if at == name and _here(states[stack], name)
             for id in _ids(states[stack])
@@ -182,13 +186,14 @@ def unread() -> LiveView:
     return LiveView(instance=None, read=False)
 
 
-def secret_refs(chosen: Chosen) -> dict[str, Mapping[str, SecretRef]]:
-    """server → NAME → source. Of a server that moves, the old name too: its recorded traces are made over that."""
+def wanted_secrets(chosen: Chosen) -> Wanted:
+    """Those of a declared stack. Of a server that moves, under the old name too: its recorded traces are made over
+    that."""
     if chosen.stack is None:
-        return {}
+        return Wanted()
     servers = chosen.stack.servers
     moved = {spec.lifecycle.moved_from: spec.secrets for spec in servers.values() if spec.lifecycle.moved_from}
-    return {**moved, **{name: spec.secrets for name, spec in servers.items()}}
+    return Wanted({**moved, **{name: spec.secrets for name, spec in servers.items()}}, chosen.stack.origins)
 
 
 def fresh(name: str) -> State:

@@ -35,10 +35,10 @@ def one(diagnostic: Diagnostic, colour: bool = False) -> str:
     hint = d.hint
     if d.excerpt is not None and d.origin is not None and d.origin.line:
         number = f"{d.origin.line:>3}"
-        start = max(0, (d.excerpt.caret or d.origin.column) - 1)
-        before = escape.line(d.excerpt.text[:start])
-        marked = escape.line(d.excerpt.text[start:][: d.excerpt.width])
-        after = escape.line(d.excerpt.text[start + d.excerpt.width :])
+        at = max(0, (d.excerpt.caret or d.origin.column) - 1)
+        before = escape.line(d.excerpt.text[:at])
+        marked = escape.line(d.excerpt.text[at : at + d.excerpt.width])
+        after = escape.line(d.excerpt.text[at + d.excerpt.width :])
         caret = "^" * max(1, escape.width(marked))
         first, *more = escape.block(hint).splitlines() or [""]
         lines.append(f"{number} | {escape.cut(before + marked + after, 200)}")
