@@ -151,7 +151,6 @@ def journal(folder: Path, disk: Disk) -> FileJournal:
     return FileJournal(disk, folder / "demo.journal", Ledger(State("demo", LINEAGE)), HEAD, lambda: None)
 
 
-
 def test_chains_share_lines(tmp_path: Path) -> None:
     disk = Counting()
     book = journal(tmp_path, disk)

@@ -28,7 +28,11 @@ def server(name: str) -> ServerRecord:
     """A server in the sandbox of its own name."""
     return ServerRecord(
         sandbox=name,
-        spec={"package": {"registry": "npm", "name": "x", "version": "1.0.0", "extras": []}, "args": ["a"], "idle": 15},
+        spec={
+            "package": {"registry": "npm", "name": "x", "version": "1.0.0", "extras": []},
+            "args": ["a"],
+            "idle": 15,
+        },
         variable=name.upper().replace("-", "_"),
         port=8000,
         hosted=HostedRecord(8000, "http://127.0.0.1:18431", "private", True),
