@@ -70,7 +70,7 @@ def of(
 
 
 def location(environ: Mapping[str, str]) -> Path:
-    """Where the key's file is: ``$XDG_CONFIG_HOME/mcpiac`` (absolute, by the XDG specification), else ``~/.config``."""
+    """Where the key's file is: ``$XDG_CONFIG_HOME/mcpiac`` if absolute, else ``~/.config/mcpiac``."""
     base = environ.get("XDG_CONFIG_HOME", "")
     home = environ.get("HOME") or str(Path.home())
     return (Path(base) if base.startswith("/") else Path(home) / ".config") / "mcpiac" / FILE

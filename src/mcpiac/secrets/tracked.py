@@ -1,5 +1,5 @@
-"""Is a file in git's index? Read from the index itself: git is not started, since a repository's own configuration can
-make it run programs.
+"""Is a file in git's index? Read from the index itself: git is not started, since a repository's own configuration
+can make it run programs.
 
 Layout: ``gitformat-index(5)``, versions 2 to 4.
 """

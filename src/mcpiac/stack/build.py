@@ -82,7 +82,7 @@ def digest(name: str, provider: str, servers: Mapping[str, ServerSpec]) -> str:
 
 
 def _fields(value: Any) -> Any:
-    if is_dataclass(value):
+    if is_dataclass(value) and not isinstance(value, type):
         return {name: getattr(value, name) for name in _names(type(value))}
     return dict(value)
 

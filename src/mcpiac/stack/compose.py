@@ -25,6 +25,7 @@ from ruamel.yaml.events import (
 )
 from ruamel.yaml.reader import ReaderError
 
+from mcpiac.stack import syntax
 from mcpiac.stack.finding import Finding, Spot
 from mcpiac.stack.shield import Shield
 
@@ -77,9 +78,9 @@ class Seq(list[Any]):
 
 @dataclass(slots=True)
 class Composed:
-    """``root`` is None where there is no tree. ``whole``: the text was read to its end.
+    """``root`` is None where there is no tree; then ``fault`` says why, or the file is ``empty``.
 
-    ``scalars`` are the scalar events in order, with the key that each stands under: for masking.
+    ``findings`` are faults beside which a tree could still be made.
     """
 
     root: Any = None
@@ -121,11 +122,11 @@ def compose(text: str) -> Composed:
     except _Stop as stop:
         result.fault = stop.finding
         result.root = None
-    except ReaderError as fault:
-        result.fault = _unacceptable(text, fault)
+    except ReaderError:
+        result.fault = syntax.control_character(text)
         result.root = None
     except MarkedYAMLError as fault:
-        result.fault = _syntax(text, fault)
+        result.fault = syntax.syntax(text, fault)
         result.root = None
     return result
 
@@ -137,9 +138,8 @@ class _Composer:
         self.result = result
         shield = Shield.over(text)
         self.next = CParser(shield.text).get_event
-        self.shielded = shield.pattern
-        self.open = shield.open
-        self.anchors: dict[str, tuple[Any, Event, int]] = {}
+        self.shield = shield
+        self.anchors: dict[str, tuple[Any, int]] = {}
         self.open_anchors: set[str] = set()
         self.nodes = 0
         self.aliased = 0
@@ -172,74 +172,78 @@ class _Composer:
         kind = event.__class__
         self.nodes += 1
         if kind is ScalarEvent:
-            if self.shielded is not None and self.shielded(event.value):
-                event.value = self.open(event.value)
-            if event.tag is None and event.anchor is None:
-                if event.implicit[0]:
-                    return plain(event.value)
-                return event.value
+            self.shield.open(event)
             value = self.tagged(event)
             if event.anchor is not None:
-                self.anchors[event.anchor] = (value, event, 1)
+                self.anchors[event.anchor] = (value, 1)
             return value
         if kind is AliasEvent:
             return self.alias(event)
         if depth >= DEEPEST:
             raise _Stop(Finding("too-deep", f"nested more than {DEEPEST} levels deep", spot(event)))
         anchor = event.anchor
+        before = self.nodes + self.aliased
         if anchor is not None:
-            before = self.nodes + self.aliased
             self.anchors.pop(anchor, None)
             self.open_anchors.add(anchor)
         value = self.mapping(event, depth + 1) if kind is MappingStartEvent else self.sequence(event, depth + 1)
         if anchor is not None:
             self.open_anchors.discard(anchor)
-            self.anchors[anchor] = (value, event, self.nodes + self.aliased - before + 1)
+            self.anchors[anchor] = (value, self.nodes + self.aliased - before + 1)
         return value
 
     def mapping(self, start: Event, depth: int) -> Map:
+        """The one loop that most of a file goes through: plain scalars are read on the spot, the rest by ``node``."""
         if start.tag is not None and start.tag != "tag:yaml.org,2002:map":
             self.unknown_tag(start)
         made = Map(start)
         at = made.at
-        merges: list[tuple[Any, Event]] = []
-        following = self.next
+        merged: tuple[Any, Event] | None = None
+        following, colon, question = self.next, self.shield.colon, self.shield.question
         while True:
             key_event = following()
             if key_event.__class__ is MappingEndEvent:
                 break
+            key: Any
             if key_event.__class__ is ScalarEvent and key_event.anchor is None and key_event.tag is None:
-                if self.shielded is not None and self.shielded(key_event.value):
-                    key_event.value = self.open(key_event.value)
-                key: Any = key_event.value
-                if key_event.implicit[0] and key.__class__ is str:
+                key = key_event.value
+                if colon in key or question in key:
+                    key = self.shield.open(key_event)
+                if key_event.implicit[0]:
                     key = plain(key)
-                self.nodes += 1
             else:
                 key = self.node(key_event, depth)
             event = following()
-            value = self.node(event, depth)
-            if key == MERGE and key_event.implicit[0] and MERGE not in at:
-                at[MERGE] = (key_event, event)
-                merges.append((value, event))
-            elif key.__class__ is not str:
+            value: Any
+            if event.__class__ is ScalarEvent and event.anchor is None and event.tag is None:
+                value = event.value
+                if colon in value or question in value:
+                    value = self.shield.open(event)
+                if event.implicit[0]:
+                    value = plain(value)
+                self.nodes += 2
+            else:
+                value = self.node(event, depth)
+            if key.__class__ is not str:
                 self.result.findings.append(_bad_key(key_event, key))
             elif key in at:
                 self.result.findings.append(_twice(key_event, at[key][0]))
             else:
-                made[key] = value
                 at[key] = (key_event, event)
-        if merges:
-            self.merge(made, *merges[0])
+                if key == MERGE and key_event.__class__ is ScalarEvent and key_event.implicit[0]:
+                    merged = (value, event)
+                else:
+                    made[key] = value
+        if merged is not None:
+            self.merge(made, *merged)
         return made
 
     def sequence(self, start: Event, depth: int) -> Seq:
         if start.tag is not None and start.tag != "tag:yaml.org,2002:seq":
             self.unknown_tag(start)
         made = Seq(start)
-        following = self.next
         while True:
-            event = following()
+            event = self.next()
             if event.__class__ is SequenceEndEvent:
                 return made
             made.append(self.node(event, depth))
@@ -258,7 +262,7 @@ class _Composer:
                     hint="text that begins with * is written in quotes",
                 )
             )
-        value, _, size = self.anchors[name]
+        value, size = self.anchors[name]
         self.aliased += size
         if self.aliased > MOST_ALIASED:
             raise _Stop(
@@ -331,70 +335,6 @@ def _twice(event: Event, first: Event) -> Finding:
     return Finding("duplicate-key", summary, spot(event), hint="keep one of the two", detail=detail)
 
 
-def lines_of(text: str) -> list[str]:
-    """The lines as libyaml counts them."""
-    return re.split("\r\n|[\n\r\x85\u2028\u2029]", text)
-
-
-def _syntax(text: str, fault: MarkedYAMLError) -> Finding:
-    mark = fault.problem_mark or fault.context_mark
-    line, column = mark.line, mark.column
-    lines = lines_of(text)
-    here = lines[line] if line < len(lines) else ""
-    problem = fault.problem or "this is not YAML"
-    if here[:column].strip(" ") == "" and here[column : column + 1] == "\t":
-        return Finding("tab-indent", "a tab cannot indent in YAML", Spot(line, column), hint="use spaces")
-    context = fault.context or ""
-    opened = fault.context_mark
-    if opened is not None and context.startswith("while parsing a flow"):
-        bracket = "{" if "mapping" in context else "["
-        close = "}" if bracket == "{" else "]"
-        summary = f"`{bracket}` is not closed where it should be"
-        hint = f"a comma or `{close}` is missing after it, by line {line + 1}"
-        return Finding("yaml-syntax", summary, Spot(opened.line, opened.column), hint=hint)
-    if opened is not None and "quoted scalar" in context and "end of stream" in problem:
-        return Finding(
-            "yaml-syntax", "this quote is never closed", Spot(opened.line, opened.column), hint="close the quote"
-        )
-    summary, hint = _SAID.get(problem, (problem, ""))
-    return Finding("yaml-syntax", summary, Spot(line, column), hint=hint)
-
-
-_SAID = {
-    "mapping values are not allowed in this context": (
-        "a `:` cannot stand here",
-        "quote text that holds a colon and a space; put a nested key on a line of its own",
-    ),
-    "found character that cannot start any token": (
-        "text cannot begin with this character",
-        "write it in quotes",
-    ),
-    "could not find expected ':'": ("a key without its `:`", "write: key: value"),
-    "did not find expected key": (
-        "no key where one was expected",
-        "look at the indent: keys of one mapping stand in one column",
-    ),
-    "did not find expected '-' indicator": (
-        "no `-` where one was expected",
-        "look at the indent: items of one list stand in one column",
-    ),
-    "found incompatible YAML document": ("mcpiac reads YAML 1.2 only", "leave the %YAML line out"),
-    "found invalid Unicode character escape code": ("this escape is no character", ""),
-    "found unknown escape character": ("this escape is not known in YAML", "use single quotes, or write \\\\"),
-}
-
-
-_UNACCEPTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
-def _unacceptable(text: str, fault: ReaderError) -> Finding:
-    found = _UNACCEPTABLE.search(text)
-    before = lines_of(text[: found.start()]) if found else [""]
-    where = Spot(len(before) - 1, len(before[-1]))
-    summary = "a control character cannot stand in YAML"
-    return Finding("control-character", summary, where, hint="remove it, or write it as an escape in double quotes")
-
-
 def first_scalar(text: str, wanted: str) -> str | None:
     """The text under a key of the top mapping, reading only as far as it. Raises ``YAMLError`` up to there."""
     shield = Shield.over(text)
@@ -409,7 +349,7 @@ def first_scalar(text: str, wanted: str) -> str | None:
             return None
         value = following()
         if isinstance(key, ScalarEvent) and key.value == wanted:
-            return shield.open(value.value) if isinstance(value, ScalarEvent) else None
+            return shield.open(value) if isinstance(value, ScalarEvent) else None
         depth = isinstance(value, (MappingStartEvent, SequenceStartEvent)) + isinstance(
             key, (MappingStartEvent, SequenceStartEvent)
         )

@@ -229,7 +229,7 @@ class _Reader:
     ) -> dict[str, ServerSpec]:
         nothing: frozenset[str] = frozenset()
         cases = {
-            name: Case(name, (own or {}).get(name), part, broken.get(name, nothing))
+            name: Case(name, own.get(name) if own else None, part, broken.get(name, nothing))
             for name, part in model.servers.items()
         }
         specs = {}

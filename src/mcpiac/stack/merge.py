@@ -39,8 +39,8 @@ def merged(server: Any, defaults: Map | None, keys: frozenset[str], inner: Keys)
         if value is None and key in keys:
             made.pop(key, None)
         elif value.__class__ is Map:
-            below = made.get(key) if defaults else None
-            if below.__class__ is Map and key in defaults:
+            below = defaults.get(key) if defaults else None
+            if isinstance(below, Map):
                 joined = Map(value.start)
                 joined.at = {**below.at, **value.at}
                 joined.update(below)

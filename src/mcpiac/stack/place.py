@@ -12,8 +12,9 @@ from typing import Any
 
 from mcpiac.model.diagnostic import Diagnostic, Excerpt, Origin
 from mcpiac.stack import looks
-from mcpiac.stack.compose import Map, Seq, lines_of, spot
+from mcpiac.stack.compose import Map, Seq, spot
 from mcpiac.stack.finding import Finding, Path, Spot
+from mcpiac.stack.syntax import lines_of
 
 MASK = "••••"
 _LONGEST = 100
@@ -162,7 +163,8 @@ class Places:
                 self._ends[number] = max(self._ends.get(number, 0), reach)
 
     def _hide(self, event: Any) -> None:
-        assert self._hidden is not None and self._lines is not None
+        assert self._hidden is not None
+        assert self._lines is not None
         start, end = event.start_mark, event.end_mark
         for number in range(start.line, min(end.line + 1, len(self._lines))):
             first = start.column if number == start.line else 0

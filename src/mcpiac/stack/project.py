@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,17 +16,15 @@ SETTINGS = "mcpiac.yaml"
 _ENDINGS = (".yaml", ".yml")
 _LOCKS = (".lock.yaml", ".lock.yml")
 _SECTIONS = ("policy", "display")
-_ADDRESSES = frozenset(
-    {
-        "provider", "providers", "url", "api_url", "api", "endpoint", "address", "host", "server", "backend", "state", "store",
-        "secret_store", "secrets", "registry", "proxy", "cmd", "command", "commands", "org", "organisation", "organization",
-    }
-)  # fmt: skip
+_ADDRESSES = re.compile(
+    r"(?:address|api|api_url|backend|cmd|commands?|endpoint|host|org|organi[sz]ation|providers?|proxy|registry"
+    r"|secret_store|secrets|server|state|store|url)\Z"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """``root`` is the folder that ``state/`` and ``from:`` are relative to. ``policy`` is that section of mcpiac.yaml."""
+    """``root``: what ``state/`` and ``from:`` are relative to. ``policy``: that section of mcpiac.yaml."""
 
     root: Path
     policy: Mapping[str, Any] = field(default_factory=dict)
@@ -98,7 +97,7 @@ class Project:
 
 
 def find(start: Path, chosen: Path | None) -> Project:
-    """The project: ``chosen`` (``-C``), else the nearest folder from ``start`` up with ``stacks/`` or ``mcpiac.yaml``.
+    """The project: ``chosen`` (``-C``), else the nearest folder upwards with ``stacks/`` or ``mcpiac.yaml``.
 
     Raises ``Diagnosed`` where there is none, or where ``mcpiac.yaml`` is wrong.
     """
@@ -170,11 +169,11 @@ def _setting(key: str, value: Any, said: str) -> Any:
     if key in _SECTIONS:
         summary = f"`{said}` in {SETTINGS} comes with a later version of mcpiac"
         return Finding("later-version", summary, (key,), "leave it empty", on="key")
-    if key.lower().replace("-", "_") in _ADDRESSES or secret_name(key):
+    if _ADDRESSES.match(key.lower().replace("-", "_")) or secret_name(key):
         summary = f"`{said}` cannot stand in {SETTINGS}"
         detail = (
-            f"{SETTINGS} is part of the repository, and whoever can change the repository could have a credential sent\n"
-            "elsewhere. Addresses and credentials come from the environment or from your own config."
+            f"{SETTINGS} is part of the repository: whoever can change it could have a credential sent elsewhere.\n"
+            "Addresses and credentials come from the environment or from your own config."
         )
         hint = "set it in the environment, or in $XDG_CONFIG_HOME/mcpiac/config.yaml"
         return Finding("address-in-project", summary, (key,), hint, detail, on="key")

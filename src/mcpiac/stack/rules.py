@@ -30,8 +30,8 @@ _IGNORABLE = frozenset(keys_of(Server)) - {"lifecycle"}
 class Case:
     """One server to look at.
 
-    ``own``: what its own mapping says, before the defaults. ``broken``: keys whose value was refused already; ``part``
-    holds their defaults instead.
+    ``own``: what its own mapping says, before the defaults. ``broken``: keys whose value was refused already; there
+    ``part`` holds the key's default.
     """
 
     name: str
@@ -134,7 +134,7 @@ def _references(case: Case) -> Iterator[Finding]:
                 yield Finding("bad-reference", "`${` is never closed", path, hint)
             elif inner == "port":
                 if part.transport != "http" and "transport" not in case.broken:
-                    summary = "`${port}` has a meaning only with `transport: http`; behind a bridge the port is the bridge's"
+                    summary = "`${port}` needs `transport: http`: behind a bridge the port is the bridge's"
                     yield Finding("port-without-http", summary, path, "write: transport: http, or leave it out")
             elif inner.startswith("secret."):
                 if "secrets" not in case.broken:
@@ -207,16 +207,18 @@ def _plain_secrets(case: Case) -> Iterator[Finding]:
         for index in looks.suspicious_arguments(items):
             if f"{key}[{index}]" not in allowed:
                 summary = f"{key}[{index}] looks like a secret, and `{key}` is shown in plans"
-                hint = f'put it under `secrets` and write "${{secret.NAME}}"; if it is none: allow_plain: ["{key}[{index}]"]'
+                hint = f'under `secrets`, and here "${{secret.NAME}}"; if it is none: allow_plain: ["{key}[{index}]"]'
                 yield Finding("secret-in-args", summary, (*path, key, index), hint)
-    for key, text in (("title", part.title), *((("labels", n), v) for n, v in part.labels.items())):
+    texts: list[tuple[Path, str]] = [(("title",), part.title)]
+    texts += [(("labels", name), value) for name, value in part.labels.items()]
+    for where, text in texts:
         if looks.secret_value(text):
-            where = (*path, *key) if isinstance(key, tuple) else (*path, key)
-            yield Finding("secret-in-text", "this looks like a secret, and is shown in plans", where, "remove it")
+            summary = "this looks like a secret, and is shown in plans"
+            yield Finding("secret-in-text", summary, (*path, *where), "remove it")
 
 
 def _allowances(case: Case) -> Iterator[Finding]:
-    """Every entry of the server's own ``allow_plain`` names something (one of the defaults may not fit each server)."""
+    """Each entry of the server's own ``allow_plain`` names something; one of the defaults may not fit each server."""
     if not case.says("allow_plain") or case.broken & {"env", "args", "command", "allow_plain"}:
         return
     part = case.part
