@@ -59,11 +59,11 @@ class Lines:
                 if action.verb == "record":
                     return ""
                 note = _first(event.note or action.summary)
-                return f"  {paint('✓', 'green', colour)} {self._name(action)} {note:<40} {span(event.seconds):>7}"
+                return f"  {paint('✓', 'green', colour)} {self._name(action)} {note:<44} {span(event.seconds):>7}"
             case ActionFailed(action=action):
                 word = f"{'in doubt' if event.in_doubt else 'failed'} after {span(event.seconds)}"
-                why = escape.line(event.diagnostic.summary)
-                return f"  {paint('✗', 'red', colour)} {self._name(action)} {word}: {why}"
+                why = _first(f"{word}: {event.diagnostic.summary}", 76 - escape.width(self._name(action)))
+                return f"  {paint('✗', 'red', colour)} {self._name(action)} {why}"
             case ActionRetrying(action=action):
                 why = f"again in {span(event.wait)} (try {event.attempt + 1}): {_first(event.why)}"
                 return f"  {paint('↻', 'yellow', colour)} {self._name(action)} {why}"
@@ -186,8 +186,8 @@ class _Row:
         return " ", count, "waits" if not self.done else ""
 
 
-def _first(text: str) -> str:
-    return escape.cut(escape.line(text.strip().split("\n", 1)[0]), 60)
+def _first(text: str, columns: int = 44) -> str:
+    return escape.cut(escape.line(text.strip().split("\n", 1)[0]), columns)
 
 
 def choose(screen: Screen, *, as_json: bool) -> JsonLines | Lines | Live:

@@ -15,7 +15,7 @@ from mcpiac.model.record import State
 from mcpiac.ui import diagnostics, escape
 from mcpiac.ui.screen import paint
 from mcpiac.ui.table import columns
-from mcpiac.ui.text import only_drifted
+from mcpiac.ui.text import only_drifted, wrap
 from mcpiac.ui.words import count, listed, span
 
 DONE = {
@@ -69,7 +69,8 @@ def report(tallies: Sequence[Tally], seconds: float, again: str, colour: bool = 
             kinds.update(_kinds(tally.plan))
         told = ", ".join(f"{kinds[k]} {w}" for k, w in DONE.items() if kinds[k])
         tail = f": {told}." if told else "."
-        return f"{paint('Done', 'green', colour)} in {span(seconds)}{tail} {done} of {count(actions, 'action')}."
+        said = f"Done in {span(seconds)}{tail} {done} of {count(actions, 'action')}."
+        return "\n".join(wrap(said)).replace("Done", paint("Done", "green", colour), 1)
     parts = []
     failures = [f.diagnostic for t in tallies for f in t.failed] + [d for t in tallies for d in t.faults]
     if failures:
@@ -81,15 +82,15 @@ def report(tallies: Sequence[Tally], seconds: float, again: str, colour: bool = 
         for skip in tally.skipped:
             waiting.setdefault(skip.because, []).append(f"{skip.action.server} {skip.action.verb}")
     for because, names in waiting.items():
-        why = "the run was interrupted" if because == "interrupted" else f"{because} failed"
+        why = "the run was interrupted" if because == "interrupted" else because
         parts.append(f"Not tried, since {escape.line(why)}: {escape.line(', '.join(names))}.")
     if doubtful:
         parts.append(f"In doubt: {listed(doubtful)}; the next run finds out what happened.")
     failed = sum(len(t.failed) for t in tallies)
     head = paint("Interrupted", "yellow", colour) if stopped else paint("Failed", "red", colour)
     parts.append(
-        f"{head} after {span(seconds)}: {done} of {count(actions, 'action')} done, {failed} failed. "
-        f"What was done is recorded.\nGo on with:  {again}"
+        f"{head} after {span(seconds)}: {done} of {count(actions, 'action')} done, {failed} failed.\n"
+        f"What was done is recorded. Go on with:  {again}"
     )
     return "\n\n".join(parts)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from mcpiac.model.live import STOPPED, Found, Gone, Live, Unreadable
 from mcpiac.model.record import ServerRecord
+from mcpiac.ui import escape
 from mcpiac.ui.table import columns
 from mcpiac.ui.words import moment, span
 
@@ -105,7 +106,7 @@ def _why(live: Found, name: str) -> str:
     return f'{told}: "{lines[-1]}"' if lines else told
 
 
-def table(rows: Sequence[Row], providers: Mapping[str, str], width: int = 80) -> str:
+def table(rows: Sequence[Row], providers: Mapping[str, str]) -> str:
     """A block per stack. ``providers``: stack → provider."""
     parts = []
     for stack in dict.fromkeys(r.stack for r in rows):
@@ -116,9 +117,9 @@ def table(rows: Sequence[Row], providers: Mapping[str, str], width: int = 80) ->
         for each, line in zip(mine, lines[1:], strict=True):
             shown.append(line)
             if each.url and each.error:
-                shown += columns([["", each.error]], indent=2)
+                shown.append(f"    {escape.line(each.error)}")
             if each.next:
-                shown.append(f"    {each.next}")
+                shown.append(f"    {escape.line(each.next)}")
         parts.append("\n".join([f"{stack}  {providers.get(stack, '–')}", *shown]))
     return "\n\n".join(parts)
 

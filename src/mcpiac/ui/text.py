@@ -68,7 +68,7 @@ def totals(plans: Sequence[Plan]) -> str:
             parts.append(f"{kinds[kind]} {words}")
     parts += [f"{kinds['replace']} to replace", f"{kinds['delete']} to destroy"]
     actions = sum(len(p.actions) for p in plans)
-    return "\n".join(_wrap(f"Plan: {', '.join(parts)} ({count(actions, 'action')}).", "", ""))
+    return "\n".join(wrap(f"Plan: {', '.join(parts)} ({count(actions, 'action')})."))
 
 
 def tally(plans: Sequence[Plan]) -> Counter[str]:
@@ -109,15 +109,17 @@ def _change(change: Change, actions: list[Action], wide: int, colour: bool) -> l
         said += "; its disk and URL are lost"
     name = escape.line(change.server)
     head = f"{symbol:>3} {name}{' ' * (wide - escape.width(name))}  "
-    first, *rest = _wrap(escape.line(said), "", "", WIDTH - escape.width(head))
+    first, *rest = wrap(escape.line(said), width=WIDTH - escape.width(head))
     lines = [head.replace(symbol, paint(symbol, style, colour), 1) + first]
     lines += [" " * escape.width(head) + part for part in rest]
     for action in actions:
-        lines += _wrap(escape.line(action.summary), f"      {action.verb:<8} ", " " * 15)
-    told = {_topic(a.verb) for a in actions}
+        if change.kind == "move" and action.verb == "record":
+            continue
+        lines += wrap(escape.line(action.summary), f"      {action.verb:<8} ", " " * 15)
+    told = {a.verb for a in actions}
     for field in change.fields:
-        if _topic(field.path) not in told:
-            lines += _wrap(field_text(field), "      · ", " " * 10)
+        if _TOLD_BY.get(field.path.split(".")[0]) not in told:
+            lines += wrap(field_text(field), "      · ", " " * 10)
     return lines
 
 
@@ -146,11 +148,18 @@ def value_text(value: Any) -> str:
     return escape.cut(escape.line(json.dumps(value, ensure_ascii=False, default=str)), 60)
 
 
-def _topic(name: str) -> str:
-    """The action whose own line tells a field's change already."""
-    return {"idle": "idle", "ttl": "ttl", "port": "host", "hosted": "host", "access": "host", "title": "host"}.get(
-        name.split(".")[0], name
-    )
+_TOLD_BY = {
+    "idle": "idle",
+    "ttl": "ttl",
+    "port": "host",
+    "hosted": "host",
+    "access": "host",
+    "title": "host",
+    "secrets": "restart",
+    "size": "restart",
+    "egress": "restart",
+}
+"""Field → the verb whose own line tells its change already."""
 
 
 def only_drifted(change: Change) -> bool:
@@ -168,7 +177,8 @@ def _by_server(actions: Sequence[Action]) -> dict[str, list[Action]]:
     return steps
 
 
-def _wrap(text: str, first: str, rest: str, width: int = WIDTH) -> list[str]:
+def wrap(text: str, first: str = "", rest: str = "", width: int = WIDTH) -> list[str]:
+    """A text as lines of at most ``width`` columns, no word broken; ``first`` and ``rest`` stand before them."""
     return textwrap.wrap(
         text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
     ) or [first.rstrip()]
