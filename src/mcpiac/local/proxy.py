@@ -292,7 +292,8 @@ class Proxy:
 
 def listening_socket(listen: int) -> socket.socket:
     """A socket bound to 127.0.0.1:``listen``; raises HostingError ``port_taken``, or OSError."""
-    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    # Without the protocol number asyncio does not set TCP_NODELAY on what is accepted.
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(("127.0.0.1", listen))
