@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from bridge_kit import Bridge, Client, server
+from tests.bridge.bridge_kit import Bridge, Client, server
 
 from mcpiac.bridge.build import build_zipapp
 

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from bridge_kit import BOTH, MODERN, Bridge, Client, events, eventually, modern, request, server
+from tests.bridge.bridge_kit import BOTH, MODERN, Bridge, Client, events, eventually, modern, request, server
 
 
 def test_a_session_from_initialize_to_delete():

@@ -19,12 +19,15 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-from bridge_kit import SERVERS, Client, end_marked
+sys.path.insert(0, str(Path(__file__).parent.parent.parent))
+from tests.bridge.bridge_kit import SERVERS, Client, end_marked, marked
+
+from mcpiac.bridge.build import build_zipapp
 
 HERE = Path(__file__).parent
 TEXT = "h\u00e9llo \u2713"
@@ -76,6 +79,12 @@ CLIENT_REFUSES = {
     "last_words": {"py2 auto", "py2 legacy", "py1"},  # they list the tools after the call
     "closes_stdin": {"py2 auto", "py2 legacy", "py1"},
 }
+# What must stand in the answer as the server wrote it; the raw client looks.
+EXACT = {
+    "big_number": ('"n":9007199254740993', '"f":1.10'),
+    "lone_surrogate": ("\\ud800",),
+    "many_digits": ("7" * 10000,),
+}
 NOT_ECHO = {"echo_argv", "lists_inbox", "big_one_line"}  # their fault is another text
 
 
@@ -94,9 +103,11 @@ def server_command(name: str) -> list[str]:
 
 def bridges() -> dict[str, Any]:
     """Name -> function from (server command, port) to argv."""
+    pyz = Path(tempfile.mkdtemp(prefix="trial-")) / "mcpiac-bridge.pyz"
+    pyz.write_bytes(build_zipapp())  # what ships, and no edit of the sources changes a run
     found: dict[str, Any] = {
         "mcpiac-bridge": lambda command, port: [
-            *(sys.executable, "-m", "mcpiac.bridge", "--port", str(port), "--call-timeout", "5"),
+            *(sys.executable, str(pyz), "--port", str(port), "--call-timeout", "5"),
             *("--start-timeout", "20", "--probe-timeout", "4", "--", *command),
         ]
     }
@@ -136,17 +147,21 @@ def clients() -> dict[str, Any]:
     return found
 
 
-def raw_round(port: int, seconds: float) -> str:
+def raw_round(port: int, seconds: float, name: str) -> str:
     client = Client(port, timeout=seconds)
     try:
         answer = client.initialize()
         if "error" in answer:
             return "error " + answer["error"]["message"]
         params = {"name": "echo", "arguments": {"text": TEXT}}
-        answer = client.ask("tools/call", params, rid=1)
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        text = client.send(call)[2][-1]
+        answer = json.loads(text)
         if "error" in answer:
             return "error " + answer["error"]["message"]
         client.delete()
+        if not all(part in text for part in EXACT.get(name, ())):
+            return "changed"
         return "ok" if answer["result"]["content"][0]["text"].startswith(TEXT) else "wrong"
     except TimeoutError:
         return "hang"
@@ -181,7 +196,7 @@ def one(bridge: str, make: Any, name: str, client: str, run: Any) -> tuple[str, 
         else:
             return bridge, name, client, ["does not start", "does not start"]
         if run is None:
-            rounds = [raw_round(port, seconds), raw_round(port, seconds)]
+            rounds = [raw_round(port, seconds, name), raw_round(port, seconds, name)]
         else:
             done = subprocess.run(
                 run(f"http://127.0.0.1:{port}/mcp", seconds),
@@ -199,14 +214,19 @@ def one(bridge: str, make: Any, name: str, client: str, run: Any) -> tuple[str, 
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.wait()
+        if marked(mark):
+            time.sleep(1)  # a moment for what is on its way out
+        if marked(mark):
+            rounds = [*rounds, "leaves processes"]
         end_marked(mark)
     return bridge, name, client, rounds
 
 
 def verdict(name: str, client: str, rounds: list[str]) -> str:
     """short word for the table: ok, error (says why), no reason, wrong, hang."""
-    first, second = (_word(name, r) for r in rounds)
-    return first if first == second else f"{first}, then {second}"
+    first, second = (_word(name, r) for r in rounds[:2])
+    word = first if first == second else f"{first}, then {second}"
+    return ", ".join([word, *rounds[2:]])
 
 
 def _word(name: str, outcome: str) -> str:
@@ -250,7 +270,8 @@ def main() -> int:
     sys.set_int_max_str_digits(0)
     rows = [row for row in faults() if not options.only or row[0] in options.only]
     todo = []
-    for bridge, make in bridges().items():
+    makers = bridges()
+    for bridge, make in makers.items():
         if options.bridge and bridge not in options.bridge:
             continue
         for client, run in clients().items():
@@ -272,12 +293,11 @@ def main() -> int:
     if options.json:
         Path(options.json).write_text(json.dumps(results, indent=1))
     if options.markdown:
-        Path(options.markdown).write_text(markdown(rows, results))
+        Path(options.markdown).write_text(markdown(rows, results, list(makers)))
     return 1 if bad else 0
 
 
-def markdown(rows: list[tuple[str, str]], results: Any) -> str:
-    names = [b for b in bridges()]
+def markdown(rows: list[tuple[str, str]], results: Any, names: list[str]) -> str:
     lines = ["| server | what is wrong | " + " | ".join(names) + " |", "|---" * (len(names) + 2) + "|"]
     for name, text in rows:
         cells = []

@@ -7,6 +7,7 @@ answers: two clients with the same ids never meet.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple, Union
 
 from .gate import META
@@ -147,27 +148,26 @@ class Channel:
 
     # from the child
 
-    def receive(self, data: bytes, now: float) -> list[Event]:
+    def receive(self, data: bytes, now: float) -> Iterator[Event]:
+        """One event at a time: what follows from one is settled before the next is looked at."""
         self.last_used = now
         return self._look(self.reader.feed(data), now)
 
-    def end(self, now: float) -> list[Event]:
+    def end(self, now: float) -> Iterator[Event]:
         return self._look(self.reader.end(), now)
 
-    def _look(self, items: list[Message | Noise], now: float) -> list[Event]:
-        events: list[Event] = []
+    def _look(self, items: list[Message | Noise], now: float) -> Iterator[Event]:
         for item in items:
             if isinstance(item, Noise):
-                events.append(self._noise(item))
+                yield self._noise(item)
                 continue
             self.heard = True
             if item.kind == "answer":
-                events.append(self._answer(item, now))
+                yield self._answer(item, now)
             elif item.kind == "notification":
-                events.append(self._note(item))
+                yield self._note(item)
             else:
-                events.append(Ask(_with_version(item), item))
-        return events
+                yield Ask(_with_version(item), item)
 
     def _noise(self, noise: Noise) -> Event:
         if not noise.is_answer:
@@ -194,6 +194,8 @@ class Channel:
                 call = None
         else:
             self.unanswerable = False
+            if self._doubtful is not None and self._doubtful[0] is call:
+                self._doubtful = None  # it answered something else
         if call is None:
             return Stray(message.whole)
         return self._settled(call, message)

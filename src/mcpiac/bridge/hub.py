@@ -6,7 +6,7 @@ bridge's own time (`clock.py`): it does not move while the bridge is frozen.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from . import commands as do
 from .channel import Event
@@ -355,7 +355,7 @@ class Hub:
 
     # children
 
-    def _events(self, child: int, events: list[Event], now: float) -> None:
+    def _events(self, child: int, events: Iterable[Event], now: float) -> None:
         for event in events:
             channel = self.core.channels.get(child)
             if channel is None:

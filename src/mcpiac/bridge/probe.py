@@ -48,6 +48,7 @@ class Prober:
         channel, self.spare = self.spare, None
         if channel is None and self._channel is not None and now - self._asked_at >= _PATIENCE:
             channel, self._channel = self._channel, None
+            channel.shared = False
             self._release(now)
         if channel is not None and channel.child not in self.core.channels:
             return None
