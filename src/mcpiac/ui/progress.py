@@ -62,7 +62,7 @@ class Lines:
                 return f"  {paint('✓', 'green', colour)} {self._name(action)} {note:<44} {span(event.seconds):>7}"
             case ActionFailed(action=action):
                 word = f"{'in doubt' if event.in_doubt else 'failed'} after {span(event.seconds)}"
-                why = _first(f"{word}: {event.diagnostic.summary}", 76 - escape.width(self._name(action)))
+                why = _first(f"{word}: {event.diagnostic.summary}", 74 - escape.width(self._name(action)))
                 return f"  {paint('✗', 'red', colour)} {self._name(action)} {why}"
             case ActionRetrying(action=action):
                 why = f"again in {span(event.wait)} (try {event.attempt + 1}): {_first(event.why)}"
