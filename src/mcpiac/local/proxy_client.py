@@ -35,21 +35,28 @@ class Exchange:
     """One request and its response; the ``Receiver`` of an upstream connection."""
 
     __slots__ = (
-        *("_client", "answered", "begun", "bodyless", "broken", "chunk", "close", "complete", "counted"),
-        *(
-            "incoming",
-            "keep",
-            "pending",
-            "received",
-            "refusal",
-            "request",
-            "sent",
-            "started",
-            "status",
-            "stream",
-            "task",
-            "upstream",
-        ),
+        "_client",
+        "answered",
+        "begun",
+        "bodyless",
+        "broken",
+        "chunk",
+        "close",
+        "complete",
+        "counted",
+        "incoming",
+        "keep",
+        "out",
+        "pending",
+        "received",
+        "refusal",
+        "request",
+        "sent",
+        "started",
+        "status",
+        "stream",
+        "task",
+        "upstream",
     )
 
     def __init__(self, client: Client, now: float) -> None:
@@ -71,6 +78,7 @@ class Exchange:
         self.answered = False  # the response head was written
         self.chunk = False
         self.close = False
+        self.out = b""
         self.upstream: Upstream | None = None
         self.task: asyncio.Task[None] | None = None
 
@@ -106,7 +114,7 @@ class Exchange:
             self.stream = response.event_stream
             client.listener.began(self)
         route = client.listener.route
-        client.write(rules.response_head(response, self.request, route, chunk=self.chunk, close=self.close))
+        self.out = rules.response_head(response, self.request, route, chunk=self.chunk, close=self.close)
 
     def response_body(self, chunks: list[bytes]) -> None:
         data = b"".join(chunks)
@@ -114,13 +122,20 @@ class Exchange:
         if self.bodyless:
             return
         self._client.listener.moved(self)
-        self._client.write(b"%x\r\n%b\r\n" % (len(data), data) if self.chunk else data)
+        self.out += b"%x\r\n%b\r\n" % (len(data), data) if self.chunk else data
 
     def response_ended(self) -> None:
         self.upstream = None
         if self.chunk:
-            self._client.write(b"0\r\n\r\n")
+            self.out += b"0\r\n\r\n"
+        self.flush()
         self._client.finished(self)
+
+    def flush(self) -> None:
+        """Write what one read from the server has given: head and body in one go."""
+        if self.out:
+            out, self.out = self.out, b""
+            self._client.write(out)
 
     def response_failed(self, why: str, *, began: bool, cut: bool) -> None:
         stale = self.upstream is not None and self.upstream.reused and not cut
@@ -140,8 +155,21 @@ class Client(asyncio.Protocol):
     """One connection of a client."""
 
     __slots__ = (
-        *("_head_bytes", "_in_head", "_incoming", "_parser", "_progress", "_queue", "_reading", "_stuck"),
-        *("_upload_paused", "_write_paused", "drained", "draining", "listener", "since", "transport"),
+        "_head_bytes",
+        "_in_head",
+        "_incoming",
+        "_parser",
+        "_progress",
+        "_queue",
+        "_reading",
+        "_stuck",
+        "_upload_paused",
+        "_write_paused",
+        "drained",
+        "draining",
+        "listener",
+        "since",
+        "transport",
     )
 
     def __init__(self, listener: Listener) -> None:
