@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from mcpiac.model.diagnostic import Diagnostic
     from mcpiac.model.ports import Hosted
 
-EXAMPLES = ("mcpiac output", "mcpiac output --json --show-tokens | jq -r .servers.files.token")
+EXAMPLES = ("mcpiac output", "mcpiac output --json --show-tokens | jq -r '.servers[\"demo/files\"].token'")
 
 
 def configure(parser: ArgumentParser) -> None:
     flags.stacks(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object; its keys are the servers' names")
+    parser.add_argument("--json", action="store_true", help="as one JSON object; `servers` has STACK/NAME as keys")
     parser.add_argument("--show-tokens", action="store_true", help="with each URL's token; treat it like a password")
 
 
@@ -39,7 +39,7 @@ def run(args: Namespace, context: Context) -> int:
         with Loop() as loop:
             known, faults = loop.run(ask(found, members, context))
     if args.json:
-        body = {m.name: _data(m, known.get(m.address), args.show_tokens) for m in members}
+        body = {str(m.address): _data(m, known.get(m.address), args.show_tokens) for m in members}
         context.screen.result(json_lines.encode("output", {"servers": body}))
     elif members:
         rows = [_row(m, known.get(m.address), args.show_tokens) for m in members]

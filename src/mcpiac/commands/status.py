@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mcpiac.commands.fleet import Fleet
     from mcpiac.model.live import LiveView
 
-EXAMPLES = ("mcpiac status", "mcpiac status demo --json | jq -r '.servers[].state'")
+EXAMPLES = ("mcpiac status", "mcpiac status demo --json | jq '.servers[].state'")
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -39,12 +39,18 @@ def run(args: Namespace, context: Context) -> int:
         seen = live[member.provider].sandboxes.get(member.box.id)
         stack, server = member.address.stack, member.address.server
         rows.append(status.row(stack, server, member.server, member.box.idle, seen, now))
-    for stack, servers in _waiting(found, args.stacks).items():
-        rows += [status.Row(stack, name, "not-applied", next="mcpiac apply") for name in servers]
-    rows.sort(key=lambda r: (r.stack, r.server))
+    waiting = _waiting(found, args.stacks)
     if args.json:
-        context.screen.result(json_lines.encode("status", {"servers": status.data(rows)}))
-    elif rows:
+        body = {
+            "servers": status.data(rows),
+            "not_applied": [{"stack": stack, "server": name} for stack, names in waiting.items() for name in names],
+        }
+        context.screen.result(json_lines.encode("status", body))
+        return 0
+    for stack, names in waiting.items():
+        rows += [status.Row(stack, name, "not-applied", next="mcpiac apply") for name in names]
+    rows.sort(key=lambda r: (r.stack, r.server))
+    if rows:
         places = {m.address.stack: m.provider for m in members}
         context.screen.result(status.table(rows, places))
     else:

@@ -137,6 +137,6 @@ def _cells(row: Row) -> tuple[str, ...]:
     return (row.server, state.replace("-", " "), row.version or "–", idle, left, row.url or row.error or "not hosted")
 
 
-def data(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The rows as JSON-ready data."""
-    return [asdict(row) for row in rows]
+def data(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """The rows as JSON-ready data, by STACK/NAME."""
+    return {f"{row.stack}/{row.server}": asdict(row) for row in rows}
