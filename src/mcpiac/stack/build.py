@@ -62,10 +62,15 @@ def spec(part: Server, files: Mapping[str, FileSpec]) -> ServerSpec:
 
 
 def read_files(case: Case, root: Path) -> tuple[dict[str, FileSpec], list[Finding]]:
-    """The declared files with their contents; a ``from:`` that may not or cannot be read is a finding."""
+    """The declared files with their contents; a ``from:`` that may not or cannot be read is a finding.
+
+    A file without exactly one source was found by a rule already.
+    """
     made: dict[str, FileSpec] = {}
     findings = []
     for guest, file in case.part.files.items():
+        if (file.content, file.from_, file.secret).count(None) != 2:
+            continue
         try:
             made[guest] = _file(file, root)
         except Bad as bad:

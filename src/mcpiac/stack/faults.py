@@ -145,7 +145,8 @@ def _wrong_type(path: Path, kind: str, value: Any, written: Written) -> Finding:
     path = path[:-1] if on_key else path
     name = _name(path)
     wanted = _TYPES[kind]
-    if "secrets" in path[1:]:
+    inner = path[2:] if path[0] == "servers" else path[1:]
+    if inner[:1] == ("secrets",):
         return Finding("wrong-type", f"`{name}` must be {wanted}", path, "write: {NAME: env:NAME}")
     if wanted == "text" and isinstance(value, (int, float)):
         return _not_text(path, name, value, written(path))
@@ -153,7 +154,7 @@ def _wrong_type(path: Path, kind: str, value: Any, written: Written) -> Finding:
         hint = f"write: {_SWITCHES[value.lower()]}"
         return Finding("wrong-type", f"`{name}` is true or false; in YAML 1.2 `{value}` is text", path, hint)
     hint = f"write: {_EXAMPLES[name]}" if name in _EXAMPLES else ""
-    if wanted == "a mapping" and len(path) > 1 and path[-2] == "files":
+    if len(inner) == 2 and inner[0] == "files":
         hint = "write: {content: text}, {from: ./file} or {secret: NAME}"
     if wanted == "a whole number" and isinstance(value, str) and value.isdecimal():
         hint = "write it without quotes"

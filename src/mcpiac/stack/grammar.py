@@ -91,8 +91,8 @@ def check_name(name: str, what: str) -> str:
         raise Bad(
             "bad-name", f"this name has {len(name)} characters; a {what}'s name has at most {NAME_LONGEST}", hint
         )
-    why = "lower-case letters, digits and single `-` between them, beginning with a letter"
-    raise Bad("bad-name", f"this is no name for a {what}: {why}", hint)
+    why = "It begins with a lower-case letter; then come lower-case letters, digits, and single `-` between them."
+    raise Bad("bad-name", f"this is no name for a {what}", hint, why)
 
 
 def check_variable(name: str, where: str) -> str:

@@ -77,6 +77,10 @@ def _quiet() -> Iterator[None]:
             gc.enable()
 
 
+Broken = Mapping[str, frozenset[str]]
+"""Server → keys whose value was refused."""
+
+
 class Origins(Mapping[str, Origin]):
     """``server`` and ``server.key`` → where it stands: found only when somebody asks, by reading the text again."""
 
@@ -147,18 +151,12 @@ class _Reader:
         self.findings += composed.findings
         own, effective = self._effective(tree)
         places = Places(self.file, self.text, effective, stack=True)
-        model, broken = self._validate(effective, places)
-        specs = self._servers(model, own, broken) if model is not None else {}
-        if model is None or any(f.severity == "error" for f in self.findings):
+        model, parts, broken = self._validate(effective, places)
+        specs = self._servers(parts, own, broken)
+        if any(f.severity == "error" for f in self.findings):
             return self._done(None, places, self.findings)
-        stack = Stack(
-            model.stack,
-            model.provider,
-            specs,
-            self.file,
-            build.digest(model.stack, model.provider, specs),
-            Origins(self.file, self.text),
-        )
+        digest = build.digest(model.stack, model.provider, specs)
+        stack = Stack(model.stack, model.provider, specs, self.file, digest, Origins(self.file, self.text))
         return self._done(stack, places, self.findings)
 
     def _no_tree(self, composed: Composed) -> Reading:
@@ -197,45 +195,41 @@ class _Reader:
         effective["servers"] = made
         return servers, effective
 
-    def _validate(self, effective: Map, places: Places) -> tuple[StackFile | None, dict[str, frozenset[str]]]:
-        """The model; where the shape is wrong, a model of what is left, and the keys that each server lost."""
+    def _validate(self, effective: Map, places: Places) -> tuple[StackFile, Mapping[str, Server], Broken]:
+        """The model and its servers; where the shape is wrong, of what is left, and which keys each server lost."""
         try:
-            return StackFile.model_validate(effective), {}
+            model = StackFile.model_validate(effective)
+            return model, model.servers, {}
         except ValidationError as fault:
             errors = fault.errors(include_url=False)
         self.findings += [faults.translate(error, places.written) for error in errors]
-        broken: dict[str, set[str]] = {}
-        left = Map(effective.start)
-        left.update(effective)
-        servers = effective.get("servers")
-        rest = dict(servers) if isinstance(servers, Map) else {}
+        written = effective.get("servers")
+        servers = dict(written) if isinstance(written, Map) else {}
+        lost: dict[str, set[str]] = {}
         for error in errors:
             path = error["loc"]
-            if path[0] == "servers" and len(path) > 2 and isinstance(rest.get(str(path[1])), dict):
-                name, key = str(path[1]), str(path[2])
-                broken.setdefault(name, set()).add(key)
-                rest[name] = {k: v for k, v in rest[name].items() if k != key}
-            elif path[0] == "servers" and len(path) > 1:
-                rest.pop(str(path[1]), None)
-            elif path[0] != "servers":
-                left.pop(str(path[0]), None)
-        left["servers"] = rest
-        left.setdefault("stack", "unnamed")
-        left.setdefault("provider", "local")
-        return StackFile.model_validate(left), {name: frozenset(keys) for name, keys in broken.items()}
+            name = str(path[1]) if path[0] == "servers" and len(path) > 1 else ""
+            if not isinstance(servers.get(name), dict):
+                servers.pop(name, None)
+            elif path[2] != "[key]":
+                lost.setdefault(name, set()).add(str(path[2]))
+                servers[name] = _without(servers[name], path[2:])
+        names = {f"s{index}": name for index, name in enumerate(servers)}
+        left = {"servers": {short: servers[name] for short, name in names.items()}}
+        model = StackFile.model_validate({"stack": "unnamed", "provider": "local", **left})
+        parts = {names[short]: part for short, part in model.servers.items()}
+        return model, parts, {name: frozenset(keys) for name, keys in lost.items()}
 
-    def _servers(
-        self, model: StackFile, own: Map | None, broken: Mapping[str, frozenset[str]]
-    ) -> dict[str, ServerSpec]:
+    def _servers(self, parts: Mapping[str, Server], own: Map | None, broken: Broken) -> dict[str, ServerSpec]:
         nothing: frozenset[str] = frozenset()
         cases = {
             name: Case(name, own.get(name) if own else None, part, broken.get(name, nothing))
-            for name, part in model.servers.items()
+            for name, part in parts.items()
         }
         specs = {}
         for name, case in cases.items():
             found = list(rules.check(case))
-            files, unread = build.read_files(case, self.root) if not found else ({}, [])
+            files, unread = build.read_files(case, self.root)
             self.findings += found + unread
             if not any(f.severity == "error" for f in self.findings):
                 specs[name] = build.spec(case.part, files)
@@ -255,7 +249,21 @@ class _Reader:
 
 def _common(defaults: Map) -> Map:
     """The defaults that reach the servers: a key that cannot stand there is reported once, not for each."""
+    known = _keys()[1]
     made = Map(defaults.start)
     made.at = defaults.at
-    made.update({k: v for k, v in defaults.items() if k not in ("package", "version", "secrets")})
+    made.update({key: value for key, value in defaults.items() if key in known})
+    return made
+
+
+def _without(server: dict[str, Any], path: tuple[int | str, ...]) -> dict[str, Any]:
+    """A server without what is wrong at a path: one entry of a mapping, one item of a list (left empty), or a key."""
+    key, held = str(path[0]), server.get(str(path[0]))
+    made = dict(server)
+    if isinstance(held, dict) and len(path) > 1:
+        made[key] = {name: value for name, value in held.items() if name != path[1]}
+    elif isinstance(held, list) and len(path) > 1:
+        made[key] = ["" if index == path[1] else value for index, value in enumerate(held)]
+    else:
+        made.pop(key, None)
     return made

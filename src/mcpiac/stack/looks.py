@@ -34,6 +34,7 @@ _SHAPES = re.compile(
 
 _NAME = re.compile(
     r"(?:^|[_.-])(?:tokens?|secrets?|passw(?:or)?d|passphrase|pass|pwd|api_?key|apikey|access_?key|secret_?key|private_?key"
+    r"|encryption_?key|signing_?key|service_?key|master_?key|license_?key"
     r"|auth_?key|credentials?|authorization|cookie|bearer)$",
     re.IGNORECASE,
 )

@@ -43,6 +43,12 @@ class Case:
     def path(self) -> Path:
         return ("servers", self.name)
 
+    @property
+    def secrets(self) -> Iterable[str]:
+        """The names of its secrets, also of those whose source is wrong."""
+        written = self.own.get("secrets") if isinstance(self.own, Map) else None
+        return written if isinstance(written, Map) else self.part.secrets
+
     def says(self, key: str) -> bool:
         """Whether the server itself, not the defaults, gives this key a value."""
         return isinstance(self.own, Map) and self.own.get(key) is not None
@@ -137,24 +143,19 @@ def _references(case: Case) -> Iterator[Finding]:
                     summary = "`${port}` needs `transport: http`: behind a bridge the port is the bridge's"
                     yield Finding("port-without-http", summary, path, "write: transport: http, or leave it out")
             elif inner.startswith("secret."):
-                if "secrets" not in case.broken:
-                    yield from _known_secret(inner.removeprefix("secret."), part.secrets, path)
+                yield from _known_secret(inner.removeprefix("secret."), case.secrets, path)
             else:
                 summary = f"`${{{shown(inner)}}}` is no reference"
                 hint = "there are ${secret.NAME} and ${port}; $${ is the characters themselves"
                 yield Finding("bad-reference", summary, path, hint)
 
 
-def _known_secret(name: str, secrets: Mapping[str, Any], path: Path) -> Iterator[Finding]:
+def _known_secret(name: str, secrets: Iterable[str], path: Path) -> Iterator[Finding]:
     if name in secrets:
         return
     near = _near_name(name, secrets)
-    hint = (
-        f"did you mean `{near}`?"
-        if near
-        else f"write under `secrets`: {shown(name) or 'NAME'}: env:{shown(name) or 'NAME'}"
-    )
-    yield Finding("unknown-secret", f"this server has no secret `{shown(name)}`", path, hint)
+    hint = f"did you mean `{near}`?" if near else "write under `secrets`: NAME: env:NAME"
+    yield Finding("unknown-secret", "this server has no secret of that name", path, hint)
 
 
 def _near_name(name: str, names: Iterable[str]) -> str | None:
@@ -178,8 +179,8 @@ def _files(case: Case) -> Iterator[Finding]:
             yield Finding(
                 "file-source", summary, path, "write: {content: text}, {from: ./file} or {secret: NAME}", on="key"
             )
-        if file.secret is not None and "secrets" not in case.broken:
-            yield from _known_secret(file.secret, part.secrets, (*path, "secret"))
+        if file.secret is not None:
+            yield from _known_secret(file.secret, case.secrets, (*path, "secret"))
         if file.content is not None:
             if len(file.content.encode("utf-8", "surrogatepass")) > CONTENT_LARGEST:
                 yield Finding("file-content-too-large", "a file has at most 1 MiB", (*path, "content"))
