@@ -398,6 +398,7 @@ class LimitsAnswer(Answer):
     type: str = "limits"
     can_start: bool = True
     start_blocked_reason: str | None = None
+    billing_status: str = "active"
     active_sandboxes: int
     max_active_sandboxes: int
     start_limits: StartLimits | None = None

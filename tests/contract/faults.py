@@ -6,6 +6,7 @@ An order is ``{"method", "path" (a regular expression), "times", "do", "when", â
 - ``do: reset``: the connection is cut without an answer
 - ``do: cut``: the answer's head is sent and half of its body
 - ``do: garbage``: a success whose body is no JSON
+- ``do: answer`` with ``body``: this success instead
 - ``do: hang``: nothing for ``seconds``
 
 ``when: before`` (the default): the call has no effect; ``after``: it has.
@@ -57,6 +58,8 @@ async def obey(order: dict[str, Any], request: web.Request, handler: Handler) ->
             return answer
         case "garbage":
             return web.Response(body=b'{"sandbox": [', content_type="application/json")
+        case "answer":
+            return web.json_response(order["body"])
         case "cut":
             half = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": "100000"})
             await half.prepare(request)

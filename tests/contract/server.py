@@ -145,6 +145,7 @@ class Server:
         return _ok(
             "limits",
             canStart=True,
+            billingStatus="active",
             activeSandboxes=active,
             maxActiveSandboxes=10_000,
             startLimits={"perMinute": 10_000, "perHour": 10_000, "perDay": 10_000},
