@@ -146,7 +146,8 @@ def _run(world: World, plan: Plan, action: Action) -> World:
         case "check":
             found = world.live[id]
             assert isinstance(found, Found)
-            assert found.state == "running", f"{action.id} asks a sandbox that is {found.state}"
+            assert found.state in ("running", "paused"), f"{action.id} asks a sandbox that is {found.state}"
+            world = _live(world, id, state="running", paused_at=None)
             if payload["hosted"]:
                 assert found.hosted is None or payload["port"] in found.hosted, f"{action.id}: port is not hosted"
             world = _server(world, action.server, replace(world.state.servers[action.server], tainted=None))
