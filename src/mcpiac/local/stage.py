@@ -65,13 +65,21 @@ class Stage:
         if path not in self._shown:
             self._count += 1
             target = f"{self.root}/{name or self._count}"
-            if os.path.isdir(path):
-                os.makedirs(target, mode=0o755)
-            else:
-                os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
+            before = os.umask(0o022)
+            try:
+                self._make(target, folder=os.path.isdir(path))
+            finally:
+                os.umask(before)
             self._mount(os.fsencode(path), target.encode(), None, _MS_BIND | _MS_REC, None)
             self._shown[path] = target
         return self._shown[path]
+
+    @staticmethod
+    def _make(target: str, *, folder: bool) -> None:
+        if folder:
+            os.makedirs(target, mode=0o755)
+        else:
+            os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
 
     def hide(self, path: str) -> None:
         """Take a path down again; running sandboxes keep what they have."""

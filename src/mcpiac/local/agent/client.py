@@ -8,7 +8,7 @@ import sys
 
 from .frames import SOCKET, decode, encode, length
 
-USAGE = """usage: mcpiac-service set < service.json    define a service and start it; the same definition changes nothing
+USAGE = """usage: mcpiac-service set < service.json    define and start a service; the same one changes nothing
        mcpiac-service status [NAME] [--json]
        mcpiac-service restart|stop|remove NAME
 """
@@ -49,5 +49,5 @@ def main(words: list[str]) -> int:
         print(json.dumps(answer))
         return 0
     for name, view in answer["services"].items():
-        print(f"{name}  {view['state']}  pid {view['pid']}  restarts {view['restarts']}  {view['lastExit'] or ''}".rstrip())
+        print(f"{name}  {view['state']}  pid {view['pid']}  restarts {view['restarts']}  {view['lastExit'] or ''}")
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import time
@@ -56,7 +57,7 @@ class Process:
         self._done: Done | None = done
         self._pipes = {"stdout": out, "stderr": err}
         self._lingering = lingering
-        self._held = False
+        self._held: bool = False
         self._status: int | None = None
         self._timed_out = False
         self._timer: Timer | None = loop.later(timeout, self._time_out) if timeout is not None else None
@@ -86,7 +87,10 @@ class Process:
 
     def _listen(self) -> None:
         for name, fd in self._pipes.items():
-            self._loop.watch(fd, lambda _events, name=name: self._read(name))
+            self._loop.watch(fd, functools.partial(self._ready, name))
+
+    def _ready(self, name: str, _events: int) -> None:
+        self._read(name)
 
     def _read(self, name: str) -> bool:
         """Read a turn's worth; True when there may be more at once."""
@@ -135,8 +139,8 @@ class Process:
                 os.close(fd)
             self._pipes.clear()
         done, self._done = self._done, None
-        code, name = ended(self._status)
-        done(code, name, self._timed_out)
+        code, killed_by = ended(self._status)
+        done(code, killed_by, self._timed_out)
 
 
 class _Kept:
@@ -310,7 +314,9 @@ class Commands:
                     connection.send({"event": stream, "data": pack(data), "nextOffset": at[stream]})
             if kept.finished is not None and not connection.full:
                 stop()
-                connection.send({"event": "exit", **kept.view(), **{f"{s}Offset": n for s, n in at.items()}}, last=True)
+                connection.send(
+                    {"event": "exit", **kept.view(), **{f"{s}Offset": n for s, n in at.items()}}, last=True
+                )
 
         def stop() -> None:
             connection.on_close = None

@@ -30,7 +30,7 @@ def encode(message: dict) -> bytes:  # type: ignore[type-arg]
     return len(body).to_bytes(4, "big") + body
 
 
-def length(head: bytes) -> int:
+def length(head: bytes | bytearray) -> int:
     """How long the body behind these 4 bytes is; raises FrameError above ``MAX_FRAME``."""
     size = int.from_bytes(head[:4], "big")
     if size > MAX_FRAME:

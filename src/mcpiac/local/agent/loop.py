@@ -34,12 +34,12 @@ class Loop:
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._calls: dict[int, Callable[[int], None]] = {}
+        self._calls: dict[int, Callable[[int], object]] = {}
         self._timers: list[tuple[float, int, Timer]] = []
         self._count = 0
         self.stopping = False
 
-    def watch(self, fd: int, call: Callable[[int], None], events: int = READ) -> None:
+    def watch(self, fd: int, call: Callable[[int], object], events: int = READ) -> None:
         """Call ``call(events)`` whenever ``fd`` is ready."""
         if fd in self._calls:
             self._epoll.modify(fd, events)
@@ -59,7 +59,7 @@ class Loop:
         heappush(self._timers, (time.monotonic() + seconds, self._count, timer))
         return timer
 
-    def on_exit(self, pid: int, call: Callable[[int], None]) -> None:
+    def on_exit(self, pid: int, call: Callable[[int], object]) -> None:
         """Call with the wait status when a child of ours ends; it is reaped here."""
         fd = os.pidfd_open(pid)
 
@@ -95,7 +95,10 @@ class Connection:
     """
 
     def __init__(
-        self, loop: Loop, sock: socket.socket, request: Callable[[Connection, dict], None]  # type: ignore[type-arg]
+        self,
+        loop: Loop,
+        sock: socket.socket,
+        request: Callable[[Connection, dict], None],  # type: ignore[type-arg]
     ) -> None:
         self._loop = loop
         self._sock = sock
@@ -103,6 +106,7 @@ class Connection:
         self._in = bytearray()
         self._out = bytearray()
         self._ending = False
+        self._blocked = False
         self.closed = False
         self.on_close: Callable[[], None] | None = None
         self.on_drain: Callable[[], None] | None = None
@@ -161,11 +165,11 @@ class Connection:
             self.send({"error": "bad_frame", "message": str(fault)}, last=True)
 
     def _flush(self) -> None:
-        was_full = self.full
         try:
             while self._out:
                 del self._out[: self._sock.send(self._out[: 4 * CHUNK])]
         except BlockingIOError:
+            self._blocked = True
             self._loop.watch(self._sock.fileno(), self._ready, READ | WRITE)
             return
         except OSError:
@@ -174,6 +178,8 @@ class Connection:
         if self._ending:
             self.close()
             return
-        self._loop.watch(self._sock.fileno(), self._ready, READ)
-        if was_full and self.on_drain is not None:
-            self.on_drain()
+        if self._blocked:
+            self._blocked = False
+            self._loop.watch(self._sock.fileno(), self._ready, READ)
+            if self.on_drain is not None:
+                self.on_drain()

@@ -28,7 +28,7 @@ def spawn(argv: list[str], env: dict[str, str], cwd: str) -> tuple[int, int, int
             os.dup2(err_write, 2)
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             os.chdir(cwd)
-            os.execvpe(argv[0], argv, env)
+            os.execvpe(argv[0], argv, env)  # noqa: S606 - what the sandbox is for
         except OSError as fault:
             os.write(told_write, str(fault.errno or 0).encode())
         except BaseException:

@@ -1,0 +1,110 @@
+"""Extension: which packages a sandbox has mounted."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+from aiohttp import web
+
+from mcpiac import wire
+from mcpiac.local.api.app import FLEET, STORE, Lines, body
+from mcpiac.local.errors import Refused
+from mcpiac.local.packages.errors import PackageError
+from mcpiac.local.packages.store import StoredPackage
+from mcpiac.local.records import StoredMount
+
+PACKAGES_MAX = 32
+_RETRYABLE = frozenset({"registry_unreachable", "install_timeout"})
+_NAMES = {
+    "npm": re.compile(r"(@[a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*", re.IGNORECASE),
+    "pypi": re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?", re.IGNORECASE),
+}
+_VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.!+_-]{0,127}")
+_EXTRA = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?", re.IGNORECASE)
+
+
+async def mount(request: web.Request) -> web.StreamResponse:
+    """``PUT …/packages``: NDJSON, ``progress`` lines, then ``installed`` or ``error``."""
+    asked = await body(request, wire.InstallRequest)
+    fleet, store = request.app[FLEET], request.app[STORE]
+    box = fleet.get(request.match_info["id"])
+    if len(asked.packages) > PACKAGES_MAX:
+        raise Refused(400, "invalid_request", f"at most {PACKAGES_MAX} packages")
+    for package in asked.packages:
+        _check(package)
+    lines = Lines(request)
+    await lines.begin()
+    settings = wire.install_settings(asked.settings or {})
+    told: asyncio.Queue[str] = asyncio.Queue(1000)
+
+    def progress(text: str) -> None:
+        if not told.full():
+            told.put_nowait(text)
+
+    async def install() -> list[StoredPackage]:
+        return list(
+            await asyncio.gather(
+                *(
+                    store.ensure(package, scripts=asked.scripts, settings=settings, progress=progress)
+                    for package in asked.packages
+                )
+            )
+        )
+
+    with fleet.working():
+        task = asyncio.create_task(install())
+        try:
+            while not task.done() or not told.empty():
+                waiting = asyncio.create_task(told.get())
+                done, _ = await asyncio.wait({waiting, task}, return_when=asyncio.FIRST_COMPLETED)
+                if waiting in done:
+                    await lines.send({"type": "progress", "text": waiting.result()[:500]})
+                else:
+                    waiting.cancel()
+            stored = task.result()
+            items = tuple(_item(each) for each in stored)
+            mounts = [
+                StoredMount(item.model_dump(mode="json", by_alias=True), each.mount[0])
+                for item, each in zip(items, stored, strict=True)
+            ]
+            await fleet.mount(box, mounts)
+        except PackageError as fault:
+            details = {**fault.details(), "retryable": fault.code in _RETRYABLE}
+            await _failed(
+                lines, wire.ErrorDetail(code=fault.code, message=fault.message, status=422, details=details)
+            )
+        except Refused as fault:
+            await _failed(lines, wire.ErrorDetail(code=fault.code, message=fault.message, status=fault.status))
+        else:
+            frame = wire.InstallFrame(type="installed", installed=items)
+            await lines.send(frame.model_dump(mode="json", by_alias=True))
+        finally:
+            task.cancel()
+    await lines.response.write_eof()
+    return lines.response
+
+
+async def _failed(lines: Lines, detail: wire.ErrorDetail) -> None:
+    await lines.send(wire.InstallFrame(type="error", error=detail).model_dump(mode="json", by_alias=True))
+
+
+def _item(stored: StoredPackage) -> wire.InstalledItem:
+    return wire.InstalledItem(
+        package=stored.package,
+        path=stored.path,
+        entry=stored.entry,
+        integrity=stored.integrity,
+        env=dict(stored.env),
+    )
+
+
+def _check(package: wire.PackageItem) -> None:
+    """Nothing but an exact name and version gets near a package manager."""
+    name = _NAMES.get(package.registry)
+    good = name is not None and name.fullmatch(package.name) and _VERSION.fullmatch(package.version)
+    if not good or ".." in package.name or not all(_EXTRA.fullmatch(extra) for extra in package.extras):
+        raise Refused(400, "invalid_package", "a package is {registry: npm|pypi, name, version (exact)}")
+
+
+ROUTES = (("PUT", "/sandboxes/{id}/packages", mount),)
