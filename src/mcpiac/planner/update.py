@@ -28,7 +28,7 @@ def update(ctx: Context, declared: Case) -> Decision:
         case = with_values(declared, spec=spec, view=view, port=port)
     names = diff.changed(case.view, record, sandbox, case.port)
     work = Work(ctx, case, names, _secrets(ctx, case))
-    anew = [name for name in work.names if leads(name, ctx.traits) == ("replace",)]
+    anew = [name for name in work.names if leads(name, ctx.traits) == ("replace",) and not _never(work, name)]
     if not case.spec.disabled and (anew or case.name in ctx.replaced or case.look.standing == "elsewhere"):
         return replace(ctx, declared, work.explain(anew), anew)
     if case.spec.disabled:
@@ -78,7 +78,7 @@ def _disabled(work: Work) -> Decision:
     if turned or started or not work.sandbox.stopped:
         work.steps.append(steps.stop(case, work.key, "disabled; its disk is kept", turned))
     work.settle_rest(noted)
-    _wait(work, "disabled", [*turned, *noted])
+    _wait(work, "disabled", "they are made when `disabled: true` is removed", [*turned, *noted])
     return work.finish(checked=False)
 
 
@@ -87,30 +87,29 @@ def _left(work: Work) -> Decision:
     noted = work.leading_to("record")
     work.explain(noted)
     work.settle_rest(noted)
-    waiting = _wait(work, "its ttl ended", noted)
-    if waiting:
-        work.diagnostics.append(
-            work.ctx.diagnostic(
-                "note",
-                "waits-for-renew",
-                work.case.name,
-                f"{work.case.name} was stopped by its ttl; its changes wait: {words.names(waiting)}",
-                hint="`mcpiac apply --renew` starts it and makes them",
-            )
-        )
+    _wait(work, "its ttl ended", "`mcpiac apply --renew` starts it and makes them", noted)
     return work.finish(checked=False)
 
 
-def _wait(work: Work, why: str, done: Sequence[str]) -> list[str]:
+def _wait(work: Work, why: str, hint: str, done: Sequence[str]) -> None:
+    """A server that is meant to be stopped: what differs and cannot be made now is told, and waits."""
     waiting = [name for name in work.names if name not in done]
     work.reasons.append(f"{why}; waiting: {words.names(waiting)}" if waiting else why)
-    return waiting
+    if waiting:
+        summary = f"{work.case.name} is stopped ({why}), so its changes wait: {words.names(waiting)}"
+        work.diagnostics.append(work.ctx.diagnostic("note", "changes-wait", work.case.name, summary, hint=hint))
+
+
+def _never(work: Work, field: str) -> bool:
+    return never_done(field, work.record.spec)
 
 
 def _awake(work: Work) -> Decision:
     _set_idle_aside(work)
     work.explain(work.names)
-    if never_done("package", work.record.spec):
+    if _never(work, "size"):
+        work.reasons.append("what it was made with is not known for sure, so all is set anew")
+    if _never(work, "package"):
         work.reasons.append("its first set-up did not finish")
     _power(work)
     _exec(work)
@@ -129,7 +128,7 @@ def _set_idle_aside(work: Work) -> None:
 def _power(work: Work) -> None:
     """Resume, restart or the ttl alone: resume and a real restart send the ttl along."""
     case, ctx, sandbox = work.case, work.ctx, work.sandbox
-    changed = [name for name in work.leading_to("restart") if name != "secrets" or work.secrets.changed]
+    changed = [name for name in work.leading_to("restart") if not _as_made(work, name)]
     if work.drifted(diff.size_drift(case.spec, sandbox, case.look.found)) and "size" not in changed:
         changed.append("size")
     verb: Literal["resume", "restart"] | None = None
@@ -153,6 +152,15 @@ def _power(work: Work) -> None:
             work.reasons.append("ttl renewed")
 
 
+def _as_made(work: Work, name: str) -> bool:
+    """Whether the sandbox was made with this value already, though nothing counts as applied yet (an adopted one)."""
+    if name == "secrets":
+        return not work.secrets.changed
+    if not _never(work, name) or name not in ("size", "egress"):
+        return False
+    return bool(getattr(work.sandbox, name) == work.case.view[name])
+
+
 def _started(work: Work, standing: str) -> str:
     if standing == "error":
         why = work.case.look.why
@@ -172,7 +180,7 @@ def _started(work: Work, standing: str) -> str:
         work.fields.append(FieldChange("state", "expired", "running"))
         work.reasons.append("its ttl ended")
         return f"its ttl ended; {words.ttl(work.case.spec.ttl)}"
-    if "disabled" in work.names:
+    if "disabled" in work.names and not _never(work, "disabled"):
         return "no longer disabled"
     if work.sandbox.stopped:
         if standing == "stopped":
@@ -206,7 +214,7 @@ def _exec(work: Work) -> None:
         changed.remove("bridge")
     again = steps.secret_files(case, work.secrets.changed)
     parts = [_exec_part(part) for part in work.fields if _head(part.path) in _heads(changed) and not part.drift]
-    if never_done("package", record.spec):
+    if _never(work, "package"):
         parts = [create.setup_summary(case)]
     parts += [f"file {path}" for path in again]
     taint = record.tainted or work.sandbox.tainted
@@ -275,7 +283,7 @@ def _idle(work: Work) -> None:
         return
     if not work.drifted(drift) and "idle" not in work.names:
         return
-    known = not never_done("idle", work.record.spec)
+    known = not _never(work, "idle")
     if not known:
         work.reasons.append("the idle delay is not set yet")
     before = work.sandbox.idle if known else None

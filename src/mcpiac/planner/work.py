@@ -25,7 +25,8 @@ class Work:
         self.secrets = secrets
         self.record, self.sandbox = case.known
         self.key, self.id = self.record.sandbox, self.sandbox.id
-        self.names = [*names, *(["secrets"] if secrets.changed or secrets.moved else [])]
+        sent = "secrets" in self.record.spec
+        self.names = [*names, *(["secrets"] if secrets.changed or secrets.moved or not sent else [])]
         self.steps: list[Step] = []
         self.fields: list[FieldChange] = []
         self.reasons: list[str] = []
@@ -56,7 +57,7 @@ class Work:
         parts = diff.explain(
             tuple(name for name in names if name != "secrets"), case.view, self.record, self.sandbox, case.port
         )
-        if "secrets" in names:
+        if "secrets" in names and "secrets" in self.record.spec:
             parts += diff.secret_fields(self.secrets.changed)
             parts += diff.source_fields(self.secrets.moved, case.view, self.record)
         self.fields += parts

@@ -32,6 +32,7 @@ from mcpiac.model.spec import (
 )
 from mcpiac.model.traits import Traits
 from mcpiac.planner import plan as make_plan
+from mcpiac.planner.fields import FIELDS
 
 LINEAGE = "3fa9c1d2e4b5"
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
@@ -239,6 +240,7 @@ def patch_records(world: World, servers: Mapping[str, Any], sandboxes: Mapping[s
     for name, values in servers.items():
         patch = dict(values)
         missing = patch.pop("never_applied", [])
+        missing = FIELDS if missing == "all" else missing
         kept = {field: value for field, value in records[name].spec.items() if field not in missing}
         records[name] = replace(records[name], **{"spec": {**kept, **patch.pop("spec", {})}, **patch})
     boxes = dict(state.sandboxes)

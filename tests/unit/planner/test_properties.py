@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from planner_cases import CANARY, TRAITS, Secrets, empty, options, patch_live, plan, stack
+from planner_cases import CANARY, TRAITS, Secrets, empty, options, patch_live, patch_records, plan, stack
 from planner_effects import World, apply
 
 from mcpiac.model.codec import plain
@@ -90,6 +90,10 @@ def worlds(draw: st.DrawFn) -> tuple[World, dict[str, Any]]:
     first = plan(world, stack(servers, traits.provider), prefix="old")
     fail = draw(st.none() | _some([action.id for action in first.actions])) if first.actions else None
     world = apply(world, first, fail_at=fail)
+    adopted = draw(st.none() | _some(sorted(world.state.servers))) if world.state.servers else None
+    if adopted is not None:
+        key = world.state.servers[adopted].sandbox
+        world = patch_records(world, {adopted: {"never_applied": "all"}}, {key: {"secrets": {}, "name": ""}})
     return world, servers
 
 
