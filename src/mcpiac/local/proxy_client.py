@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -454,10 +455,18 @@ class Client(asyncio.Protocol):
     # -- of the listener's sweep
 
     def overdue(self, now: float) -> bool:
-        """Whether a head takes too long, or nothing was asked for too long."""
+        """Whether a head takes too long, nothing was asked for too long, or the client left unseen."""
         if self._queue or self.draining:
-            return False
+            return not self._reading and self._left()
         return now - self.since > (HEAD_SECONDS if self._incoming is not None else IDLE_SECONDS)
+
+    def _left(self) -> bool:
+        """asyncio sees the end of a connection only while it reads from it."""
+        if self.transport is None or self.transport.is_closing():
+            return False
+        poll = select.poll()
+        poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLRDHUP)
+        return bool(poll.poll(0))
 
     def close(self) -> None:
         if self.transport is not None:
