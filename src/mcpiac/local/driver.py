@@ -106,7 +106,7 @@ def etc_files(hostname: str) -> dict[str, str]:
     }
 
 
-def _system_links() -> list[str]:
+def system_links() -> list[str]:
     """/lib, /bin and the like as this system has them: links into /usr, or folders of their own."""
     made: list[str] = []
     for name in ("lib", "lib32", "lib64", "libx32", "bin", "sbin"):
@@ -125,7 +125,7 @@ def arguments(
     runtimes = guest.runtimes
     words = ["--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL", "--new-session"]
     words += ["--uid", str(GUEST_UID), "--gid", str(GUEST_UID), "--hostname", guest.hostname, "--clearenv"]
-    words += ["--ro-bind", "/usr", "/usr", *(_system_links() if links is None else links)]
+    words += ["--ro-bind", "/usr", "/usr", *(system_links() if links is None else links)]
     for path in ("ssl", "pki", "ca-certificates", "alternatives", "ld.so.cache", "ld.so.conf", "localtime"):
         words += ["--ro-bind-try", f"/etc/{path}", f"/etc/{path}"]
     for target, fd in data.items():
@@ -213,7 +213,7 @@ def shown(bwrap: Bwrap, stage: Stage) -> str:
 def probe(path: str, uid: int | None) -> str:
     """Run the smallest sandbox that has all that ours need. Returns '' or what bwrap said."""
     words = [path, "--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL", "--new-session"]
-    words += ["--ro-bind", "/usr", "/usr", *_system_links(), "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
+    words += ["--ro-bind", "/usr", "/usr", *system_links(), "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
     words += ["--remount-ro", "/", "--", "/bin/sh", "-c", ":"]
     try:
         done = subprocess.run(

@@ -107,6 +107,11 @@ class Fleet:
         """No sandbox, stopped ones included, and no work left."""
         return not self._boxes and not self._tasks and not self._work
 
+    @property
+    def at_work(self) -> bool:
+        """Inside a ``working``."""
+        return self._work > 0
+
     @contextmanager
     def working(self) -> Iterator[None]:
         """The daemon is needed meanwhile."""

@@ -57,7 +57,7 @@ class Process:
         self._done: Done | None = done
         self._pipes = {"stdout": out, "stderr": err}
         self._lingering = lingering
-        self._held: bool = False
+        self._held = False
         self._status: int | None = None
         self._timed_out = False
         self._timer: Timer | None = loop.later(timeout, self._time_out) if timeout is not None else None
@@ -67,6 +67,10 @@ class Process:
     @property
     def running(self) -> bool:
         return self._status is None
+
+    @property
+    def held(self) -> bool:
+        return self._held
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         if self._status is None:
@@ -110,7 +114,7 @@ class Process:
                 os.close(fd)
                 return False
             self._sink(name, data)
-            if self._held:
+            if self.held:
                 return False
         return True
 
@@ -131,8 +135,8 @@ class Process:
         for name in list(self._pipes):
             while self._read(name):
                 pass
-        if self._held:
-            return
+            if self.held:
+                return
         if not self._lingering:
             for fd in self._pipes.values():
                 self._loop.unwatch(fd)

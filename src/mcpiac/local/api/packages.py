@@ -8,7 +8,7 @@ import re
 from aiohttp import web
 
 from mcpiac import wire
-from mcpiac.local.api.app import FLEET, STORE, Lines, body
+from mcpiac.local.api.app import FLEET, STORE, Lines, body, told
 from mcpiac.local.errors import Refused
 from mcpiac.local.packages.errors import PackageError
 from mcpiac.local.packages.store import StoredPackage
@@ -36,11 +36,11 @@ async def mount(request: web.Request) -> web.StreamResponse:
     lines = Lines(request)
     await lines.begin()
     settings = wire.install_settings(asked.settings or {})
-    told: asyncio.Queue[str] = asyncio.Queue(1000)
+    said: asyncio.Queue[str] = asyncio.Queue(1000)
 
     def progress(text: str) -> None:
-        if not told.full():
-            told.put_nowait(text)
+        if not said.full():
+            said.put_nowait(text)
 
     async def install() -> list[StoredPackage]:
         return list(
@@ -55,8 +55,8 @@ async def mount(request: web.Request) -> web.StreamResponse:
     with fleet.working():
         task = asyncio.create_task(install())
         try:
-            while not task.done() or not told.empty():
-                waiting = asyncio.create_task(told.get())
+            while not task.done() or not said.empty():
+                waiting = asyncio.create_task(said.get())
                 done, _ = await asyncio.wait({waiting, task}, return_when=asyncio.FIRST_COMPLETED)
                 if waiting in done:
                     await lines.send({"type": "progress", "text": waiting.result()[:500]})
@@ -107,4 +107,14 @@ def _check(package: wire.PackageItem) -> None:
         raise Refused(400, "invalid_package", "a package is {registry: npm|pypi, name, version (exact)}")
 
 
-ROUTES = (("PUT", "/sandboxes/{id}/packages", mount),)
+async def collect(request: web.Request) -> web.Response:
+    """Extension: ``POST /packages/collect``: remove from the store what no sandbox mounts."""
+    fleet, store = request.app[FLEET], request.app[STORE]
+    if fleet.at_work:
+        raise Refused(409, "packages_busy", "packages are being installed; collect when that is done")
+    with fleet.working():
+        removed = await asyncio.to_thread(store.collect, fleet.mounted())
+    return told(wire.DoneAnswer(type="packages.collected"), removed=removed)
+
+
+ROUTES = (("PUT", "/sandboxes/{id}/packages", mount), ("POST", "/packages/collect", collect))
