@@ -91,6 +91,12 @@ class Channel:
         self._doubtful: tuple[Call, Message, float] | None = None
         self._next = 0
 
+    def repairs(self) -> int:
+        """How much has been repaired since this was last asked."""
+        count = self.repaired + self.reader.repaired
+        self.repaired = self.reader.repaired = 0
+        return count
+
     # towards the child
 
     def taken(self, key: IdKey) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from typing import Any, Protocol
 
 import h11
@@ -152,8 +154,11 @@ class Connection(asyncio.Protocol):
         self._body = []
         self._refuse(refusal, close=True)
         if self._transport is not None:
-            if self._transport.can_write_eof():
+            try:
                 self._transport.write_eof()
+            except OSError:  # the client has gone already
+                self._transport.close()
+                return
             self._loop.call_later(_DRAIN_SECONDS, self.close)
 
     def _broken(self, exc: h11.RemoteProtocolError) -> None:
@@ -194,7 +199,11 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
+        """Closes with a reset: the kernel then keeps nothing for a client that does not read."""
         if self._transport is not None:
+            sock = self._transport.get_extra_info("socket")
+            if sock is not None:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self._transport.abort()
 
     def unsent(self) -> int:

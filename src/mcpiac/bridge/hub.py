@@ -360,6 +360,7 @@ class Hub:
             channel = self.core.channels.get(child)
             if channel is None:
                 return
+            self.core.counters.repaired += channel.repairs()
             if channel.heard and not self.core.facts.started:
                 self.core.facts.started = True
             if channel.heard:

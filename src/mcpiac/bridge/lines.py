@@ -112,19 +112,21 @@ class MessageReader:
         text = text.strip("\ufeff\x00 \t\r")
         if not text:
             return
-        if text[0] == "{" and not self._held:
+        why = "not a JSON-RPC message"
+        if text[0] == "{":
             try:
                 message = Message(text)
             except NotJSON as exc:
-                self._odd(text, str(exc), items)
-                return
-            if message.end == len(text):
-                if message.kind == "other":
-                    items.append(Noise(text, "not a JSON-RPC message"))
-                else:
+                why = str(exc)
+            else:
+                if message.end == len(text) and message.kind != "other":
+                    self._give_up(items)
                     items.append(message)
-                return
-        self._odd(text, "not a JSON-RPC message", items)
+                    return
+                if message.end == len(text) and not self._held:
+                    items.append(Noise(text, why))
+                    return
+        self._odd(text, why, items)
 
     def _odd(self, text: str, why: str, items: list[Item]) -> None:
         """A line that is not exactly one message."""

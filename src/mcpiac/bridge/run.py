@@ -8,6 +8,8 @@ import signal
 import socket
 import sys
 import time
+import traceback
+from typing import Any
 
 from . import commands as do
 from . import linux
@@ -204,6 +206,7 @@ def _listen(settings: Settings) -> socket.socket:
 async def _serve(settings: Settings, listener: socket.socket) -> int:
     loop = asyncio.get_running_loop()
     edge = Edge(settings, loop)
+    loop.set_exception_handler(lambda _, context: edge.log("bug, please report it: " + _where(context)))
     loop.add_signal_handler(signal.SIGCHLD, edge.child_exited)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, edge.stop)
@@ -216,6 +219,16 @@ async def _serve(settings: Settings, listener: socket.socket) -> int:
     server.close()
     await _flush(edge)
     return 0
+
+
+def _where(context: dict[str, Any]) -> str:
+    """An unforeseen exception in one line: what and where, no values."""
+    exc = context.get("exception")
+    if exc is None:
+        return str(context.get("message", "?"))
+    frames = traceback.extract_tb(exc.__traceback__)[-4:]
+    places = [f"{os.path.basename(f.filename)}:{f.lineno} {f.name}" for f in frames]
+    return f"{type(exc).__name__} at " + " < ".join(reversed(places))
 
 
 async def _flush(edge: Edge) -> None:
