@@ -65,8 +65,10 @@ async def _begin(tools: Tools, action: Action) -> Entry:
     at = datetime.fromtimestamp(tools.clock.now(), UTC).isoformat(timespec="milliseconds")
     # A create that an earlier run left in doubt, and that recovery did not find, becomes this one: with the same key
     # if what is asked for is the same, else under a new one.
-    takes = tools.in_doubt.pop(action.server, None) if action.verb == "create" else None
-    return await tools.journal.begin(action, plan=tools.plan.id, at=at, takes=takes)
+    creates = action.verb == "create"
+    takes = tools.in_doubt.pop(action.server, None) if creates else None
+    instance = tools.plan.instance if creates else None
+    return await tools.journal.begin(action, plan=tools.plan.id, at=at, takes=takes, instance=instance)
 
 
 async def _failed(
@@ -80,7 +82,7 @@ async def _failed(
     tools, action = step.tools, step.action
     doubt = action.verb == "create" and half is None and (step.doubtful or fault.kind == "in_doubt")
     effect = half if half is not None else effects.NOTHING
-    if action.verb in TAINTING:
+    if action.verb in TAINTING and half is None:
         effect = effects.tainted(action, step.now, tools.redactor.text(f"{action.verb}: {fault.message}"))
     box = next((box for box in effect.sandboxes.values() if box is not None), None) or step.now.sandbox
     kept = box.id if box is not None and action.verb != "delete" else None

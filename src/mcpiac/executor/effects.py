@@ -159,6 +159,13 @@ def tainted(action: Action, now: Records, why: str) -> Effect:
     return Effect() if now.server is None else Effect({}, {action.server: replace(now.server, tainted=why)})
 
 
+def not_hosted(action: Action, now: Records) -> Effect:
+    """A check found that the port has no URL any more."""
+    server = _server(now)
+    spec = {name: value for name, value in server.spec.items() if name != "hosted"}
+    return Effect({}, {action.server: replace(server, hosted=None, spec=spec, tainted="check: it is not hosted")})
+
+
 def recorded(
     action: Action,
     now: Records,

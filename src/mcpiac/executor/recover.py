@@ -65,6 +65,9 @@ async def recover(
     state = journal.state
     if not state.open:
         return ()
+    here, recorded = live.instance, state.instance
+    if here is not None and recorded is not None and here != recorded:
+        return (_elsewhere(state, here, recorded),)
     findings: list[Diagnostic] = []
     creates = [entry for entry in state.open if entry.action.verb == "create"]
     candidates = await _candidates(state, creates, live, provider) if creates and live.read else []
@@ -162,6 +165,17 @@ async def _read(one: Found, provider: Provider) -> Candidate:
     if result.exit_code != 0:
         return Candidate(one.id, None, "its environment could not be read")
     return Candidate(one.id, result.stdout.strip())
+
+
+def _elsewhere(state: State, here: Instance, recorded: Instance) -> Diagnostic:
+    return Diagnostic(
+        "error",
+        "other-instance",
+        f"an earlier run of {state.stack} was cut short at {recorded.provider} {recorded.id}, "
+        f"and this is {here.provider} {here.id}",
+        detail="what it left there cannot be looked for here; nothing was done",
+        hint="use the account, address or machine of that run, and apply there first",
+    )
 
 
 def _closed(state: State, entry: Entry) -> Diagnostic:

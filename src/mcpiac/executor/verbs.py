@@ -14,6 +14,7 @@ from mcpiac.model.action import Verb
 from mcpiac.model.live import STOPPED, Found
 from mcpiac.model.outcome import ProviderError
 from mcpiac.model.record import Effect
+from mcpiac.model.secret import Secret
 from mcpiac.model.spec import Egress, EgressRule
 
 
@@ -47,8 +48,7 @@ async def create(step: Step) -> Happened:
     try:
         await _usable(step, found.id, payload["timeout"])
     except ProviderError as fault:
-        if fault.kind == "not_found":
-            raise HalfDone(effects.NOTHING, fault) from fault
+        # A 404 alone does not prove that it is gone (reads can be stale): the next refresh, with its list, does.
         why = step.tools.redactor.text(f"create: {fault.message}")
         raise HalfDone(effects.not_usable(effect, why), fault) from fault
     return Happened(effect, found.id)
@@ -157,7 +157,8 @@ async def delete(step: Step) -> Happened:
 
 
 async def check(step: Step) -> Happened:
-    """A real request, through the URL or from inside."""
+    """A real request, through the URL or from inside. A port that turns out not to be hosted leaves the record, so
+    that the next plan hosts it: not every list carries hosted ports."""
     payload = step.payload
     if not payload["hosted"]:
         note = await answers_inside(step)
@@ -165,20 +166,40 @@ async def check(step: Step) -> Happened:
     server = step.now.server
     if server is None or server.hosted is None:
         raise ProviderError("rejected", "it has no URL to ask through", hint="apply again")
-    url, public = server.hosted.url + payload["path"], payload["access"] == "public"
-    provider, id, port = step.provider, step.id, payload["port"]
-    if not public and (id, port) not in step.tools.tokens:
-        answers = await step.call(lambda: provider.hosted(id))
-        token = answers[port].token if port in answers else None
-        step.tools.redactor.learn(token)
-        step.tools.tokens[id, port] = token
-    token = None if public else step.tools.tokens[id, port]
-    until = step.tools.clock.monotonic() + payload["timeout"]
-    note = await step.call(
-        lambda: step.tools.probe.check(url, token, public=public, timeout=payload["timeout"], progress=step.progress),
-        until=until,
-    )
+    public, timeout, probe = payload["access"] == "public", payload["timeout"], step.tools.probe
+    token = None if public else await _token(step)
+    url = server.hosted.url + payload["path"]
+    until = step.tools.clock.monotonic() + timeout
+    try:
+        note = await step.call(
+            lambda: probe.check(url, token, public=public, timeout=timeout, progress=step.progress), until=until
+        )
+    except ProviderError as fault:
+        if await _hosted(step):
+            raise
+        raise HalfDone(effects.not_hosted(step.action, step.now), fault) from fault
     return Happened(effects.checked(step.action, step.now, step.spec), note)
+
+
+async def _token(step: Step) -> Secret | None:
+    at = step.id, step.payload["port"]
+    if at not in step.tools.tokens and not await _hosted(step):
+        fault = ProviderError(
+            "rejected", f"port {at[1]} is not hosted any more", hint="apply again: it is hosted anew"
+        )
+        raise HalfDone(effects.not_hosted(step.action, step.now), fault)
+    return step.tools.tokens[at]
+
+
+async def _hosted(step: Step) -> bool:
+    """Whether the port is hosted now; its token is kept for the run."""
+    provider, id, port = step.provider, step.id, step.payload["port"]
+    answers = await step.call(lambda: provider.hosted(id))
+    if port not in answers:
+        return False
+    step.tools.redactor.learn(answers[port].token)
+    step.tools.tokens[id, port] = answers[port].token
+    return True
 
 
 async def record(step: Step) -> Happened:

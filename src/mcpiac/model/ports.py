@@ -179,9 +179,11 @@ class Journal(Protocol):
     def server(self, name: str) -> ServerRecord | None:
         """One server's record as of the last durable line."""
 
-    def begin(self, action: Action, *, plan: str, at: str, takes: int | None = None) -> Awaitable[Entry]:
-        """Open an entry. ``takes`` is the number of an open one that this one goes on with: it leaves in the same
-        line (a create that is sent again with its key)."""
+    def begin(
+        self, action: Action, *, plan: str, at: str, takes: int | None = None, instance: Instance | None = None
+    ) -> Awaitable[Entry]:
+        """Open an entry. ``instance``, given with a create, becomes the state's in the same line. ``takes`` is the
+        number of an open entry that this one goes on with: that leaves in the same line (a create sent again)."""
 
     def progress(self, entry: Entry, *, step: str | None = None, found: str | None = None) -> Awaitable[Entry]:
         """A composite's step, or the id that a create answered."""

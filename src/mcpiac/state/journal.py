@@ -20,7 +20,7 @@ from typing import Any
 from mcpiac.model.action import Action, Entry
 from mcpiac.model.diagnostic import Diagnosed
 from mcpiac.model.ports import JournalFailed
-from mcpiac.model.record import Effect, SandboxRecord, ServerRecord, State
+from mcpiac.model.record import Effect, Instance, SandboxRecord, ServerRecord, State
 from mcpiac.state import faults
 from mcpiac.state.codec import Unfit, compact, record_data, record_of
 from mcpiac.state.disk import Appender, Disk
@@ -152,10 +152,12 @@ class FileJournal:
         """One server's record."""
         return self._ledger.server(name)
 
-    def begin(self, action: Action, *, plan: str, at: str, takes: int | None = None) -> Awaitable[Entry]:
+    def begin(
+        self, action: Action, *, plan: str, at: str, takes: int | None = None, instance: Instance | None = None
+    ) -> Awaitable[Entry]:
         """Open an entry."""
         number = self._ledger.take_number()
-        return self._entry(number, self._add(Begin(number, action, at, plan, takes)))
+        return self._entry(number, self._add(Begin(number, action, at, plan, takes, instance)))
 
     def progress(self, entry: Entry, *, step: str | None = None, found: str | None = None) -> Awaitable[Entry]:
         """How far it came."""

@@ -10,18 +10,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from mcpiac.model.action import Action, Entry
-from mcpiac.model.record import AppliedPlan, Effect, SandboxRecord, ServerRecord, State
+from mcpiac.model.record import AppliedPlan, Effect, Instance, SandboxRecord, ServerRecord, State
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """An action is about to be called. ``takes``: the open entry that it goes on with, which leaves."""
+    """An action is about to be called. ``takes``: the open entry that it goes on with, which leaves. ``instance``:
+    where it is called, which a create makes the state's own at once: what is in doubt is in doubt *there*."""
 
     number: int
     action: Action
     at: str
     plan: str = ""
     takes: int | None = None
+    instance: Instance | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,7 @@ class Ledger:
                 del self._open[record.takes]
             self._open[record.number] = Entry(record.number, record.action, record.at, record.plan)
             self._next = max(self._next, record.number + 1)
+            self._instance = record.instance or self._instance
             if record.plan and record.plan != self._plan:
                 self._plan, self._done = record.plan, {}
         elif isinstance(record, Progress):
