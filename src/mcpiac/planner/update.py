@@ -227,7 +227,9 @@ def _exec(work: Work) -> None:
     if not changed and not again and taint is None and not ctx.options.upgrade_guest:
         return
     settles = work.settles("exec")
-    work.steps.append(steps.execute(ctx, case, work.key, work.id, settles, " · ".join(parts), again=again))
+    work.steps.append(
+        steps.execute(ctx, case, work.key, work.id, settles, " · ".join(dict.fromkeys(parts)), again=again)
+    )
 
 
 def _head(path: str) -> str:
@@ -243,7 +245,7 @@ def _exec_part(part: FieldChange) -> str:
         return f"file {part.path.removeprefix('files.')}"
     if part.path in ("version", "port", "path", "transport", "bind", "bridge") and part.before is not None:
         return f"{part.path} {part.before} → {part.after}"
-    return part.path
+    return part.path if part.path.startswith("env.") else _head(part.path)
 
 
 def _host(work: Work) -> None:
