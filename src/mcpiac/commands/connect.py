@@ -37,7 +37,7 @@ def run(args: Namespace, context: Context) -> int:
         hosted = member.server.hosted
         if hosted is not None:
             variable = None if hosted.access == "public" else f"{member.server.variable}_MCP_AUTH"
-            entries.append(Entry(member.name.replace("/", "-"), hosted.url, variable))
+            entries.append(Entry(member.name.replace("/", "-"), member.server.endpoint or "", variable))
     if not entries:
         raise error("nothing-hosted", "no server is hosted yet", hint="`mcpiac apply` makes the fleet.")
     context.screen.result(client.render(entries))

@@ -86,6 +86,7 @@ def _stop(args: Namespace, context: Context, daemon: Daemon) -> int:
 def _status(args: Namespace, context: Context, daemon: Daemon) -> int:
     from mcpiac.commands.loop import Loop
     from mcpiac.ui import json_lines
+    from mcpiac.ui.words import count
 
     pid = _pid(daemon)
     body: dict[str, object] = {"running": pid is not None, "pid": pid, "home": str(daemon.home)}
@@ -98,7 +99,7 @@ def _status(args: Namespace, context: Context, daemon: Daemon) -> int:
         context.screen.result(f"The daemon does not run. Its data is in {daemon.home}.")
     else:
         context.screen.result(
-            f"The daemon runs: process {pid}, {body['sandboxes']} sandboxes, instance {body['instance']}.\n"
+            f"The daemon runs: process {pid}, {count(int(str(body['sandboxes'])), 'sandbox', 'sandboxes')}, instance {body['instance']}.\n"
             f"Its data is in {daemon.home}."
         )
     return 0

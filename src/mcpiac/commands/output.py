@@ -65,7 +65,7 @@ def _row(member: Member, hosted: Hosted | None, tokens: bool) -> tuple[str, ...]
     if record is None:
         return (member.name, "not hosted", "–")
     variable = "public" if record.access == "public" else f"{member.server.variable}_MCP_AUTH"
-    row = (member.name, record.url, variable)
+    row = (member.name, member.server.endpoint or "", variable)
     return (*row, hosted.token.reveal() if hosted and hosted.token else "–") if tokens else row
 
 
@@ -76,7 +76,7 @@ def _data(member: Member, hosted: Hosted | None, tokens: bool) -> dict[str, obje
         "server": member.address.server,
         "provider": member.provider,
         "sandbox": member.box.id,
-        "url": record.url if record else None,
+        "url": member.server.endpoint,
         "access": record.access if record else None,
         "port": member.server.port,
         "variable": f"{member.server.variable}_MCP_AUTH",

@@ -63,7 +63,7 @@ def _subject(member: Member, hosted: Hosted | None, provider: Provider) -> Subje
         box=member.box.id,
         port=member.server.port,
         run=_runner(provider, member.box.id),
-        url=member.server.hosted.url if member.server.hosted else None,
+        url=member.server.endpoint,
         token=hosted.token if hosted else None,
         secrets=frozenset(member.server.spec.get("secrets") or {}),
         files=frozenset(member.server.spec.get("files") or {}),

@@ -88,6 +88,11 @@ class ServerRecord:
     tainted: str | None = None
     setup: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def endpoint(self) -> str | None:
+        """Where a client speaks MCP to it: the hosted URL with the server's path, without token."""
+        return self.hosted.url + str(self.spec.get("path") or "/mcp") if self.hosted is not None else None
+
 
 @dataclass(frozen=True, slots=True)
 class AppliedPlan:

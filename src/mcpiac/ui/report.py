@@ -104,7 +104,7 @@ def urls(states: Sequence[State], only: Mapping[str, set[str]] | None = None) ->
                 continue
             shown = name if len(states) == 1 else f"{state.stack}/{name}"
             token = "public" if record.hosted.access == "public" else f"{record.variable}_MCP_AUTH"
-            rows.append((shown, record.hosted.url, token))
+            rows.append((shown, record.endpoint or "", token))
     return "\n".join(columns(rows))
 
 
@@ -123,7 +123,7 @@ def as_data(tallies: Sequence[Tally], states: Sequence[State], seconds: float) -
         "skipped": sum(len(t.skipped) for t in tallies),
         "diagnostics": [plain(d) for t in tallies for d in t.faults],
         "servers": [
-            {"stack": state.stack, "server": name, "url": r.hosted.url if r.hosted else None, "variable": r.variable}
+            {"stack": state.stack, "server": name, "url": r.endpoint, "variable": r.variable}
             for state in states
             for name, r in sorted(state.servers.items())
         ],

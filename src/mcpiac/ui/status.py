@@ -43,7 +43,7 @@ def row(stack: str, name: str, record: ServerRecord, idle: int | None, live: Liv
         "stack": stack,
         "server": name,
         "version": package.get("version"),
-        "url": record.hosted.url if record.hosted else None,
+        "url": record.endpoint,
         "access": record.hosted.access if record.hosted else None,
         "idle": idle,
     }

@@ -112,13 +112,13 @@ def _change(change: Change, actions: list[Action], wide: int, colour: bool) -> l
     first, *rest = wrap(escape.line(said), width=WIDTH - escape.width(head))
     lines = [head.replace(symbol, paint(symbol, style, colour), 1) + first]
     lines += [" " * escape.width(head) + part for part in rest]
+    verbs = {a.verb for a in actions}
     for action in actions:
-        if change.kind == "move" and action.verb == "record":
-            continue
+        if (action.verb == "rename" and "create" in verbs) or (action.verb == "record" and change.kind == "move"):
+            continue  # goes without saying
         lines += wrap(escape.line(action.summary), f"      {action.verb:<8} ", " " * 15)
-    told = {a.verb for a in actions}
     for field in change.fields:
-        if _TOLD_BY.get(field.path.split(".")[0]) not in told:
+        if _TOLD_BY.get(field.path.split(".")[0]) not in verbs:
             lines += wrap(field_text(field), "      · ", " " * 10)
     return lines
 
@@ -179,9 +179,15 @@ def _by_server(actions: Sequence[Action]) -> dict[str, list[Action]]:
 
 def wrap(text: str, first: str = "", rest: str = "", width: int = WIDTH) -> list[str]:
     """A text as lines of at most ``width`` columns, no word broken; ``first`` and ``rest`` stand before them."""
-    return textwrap.wrap(
-        text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
-    ) or [first.rstrip()]
+    lines = textwrap.wrap(
+        text.replace(" ·", "\u00a0·"),
+        width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace("\u00a0", " ") for line in lines] or [first.rstrip()]
 
 
 def joined(blocks: Sequence[str]) -> str:

@@ -165,7 +165,7 @@ EVENTS: tuple[Event, ...] = (
 
 def state() -> State:
     def server(name: str, port: int, access: str = "private") -> ServerRecord:
-        hosted = HostedRecord(8000, f"http://127.0.0.1:{port}/mcp", access, True)
+        hosted = HostedRecord(8000, f"http://127.0.0.1:{port}", access, True)
         return ServerRecord(name, {}, name.upper(), 8000, hosted)
 
     names = {"files": server("files", 18431), "everything": server("everything", 18432, "public")}
