@@ -98,10 +98,9 @@ def _status(args: Namespace, context: Context, daemon: Daemon) -> int:
     elif pid is None:
         context.screen.result(f"The daemon does not run. Its data is in {daemon.home}.")
     else:
-        context.screen.result(
-            f"The daemon runs: process {pid}, {count(int(str(body['sandboxes'])), 'sandbox', 'sandboxes')}, instance {body['instance']}.\n"
-            f"Its data is in {daemon.home}."
-        )
+        boxes = count(int(str(body["sandboxes"])), "sandbox", "sandboxes")
+        told = f"The daemon runs: process {pid}, {boxes}, instance {body['instance']}."
+        context.screen.result(f"{told}\nIts data is in {daemon.home}.")
     return 0
 
 

@@ -65,7 +65,18 @@ def run_saved(context: Context, manner: Manner, file: str, plans: Sequence[Plan]
         for plan in plans:
             _same_instance(hands, plan, file)
             _same_secrets(hands, plan, file)
+            findings += _going_on(hands, plan)
         return _carry_out(hands, plans, findings, manner)
+
+
+def _going_on(hands: Held, plan: Plan) -> list[Diagnostic]:
+    """A saved plan that an earlier run began is not done twice."""
+    begun = hands.states[plan.stack].plan
+    done = len(set(begun.done) & {a.id for a in plan.actions}) if begun is not None and begun.id == plan.id else 0
+    if not done:
+        return []
+    said = f"{plan.stack}: {done} of {count(len(plan.actions), 'action')} were done before; the rest is left"
+    return [Diagnostic("note", "plan-goes-on", said)]
 
 
 def _same_instance(hands: Held, plan: Plan, file: str) -> None:

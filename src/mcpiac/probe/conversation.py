@@ -214,11 +214,13 @@ async def _from_events(answer: httpx.Response, id: object) -> dict[str, Any] | N
             if line.startswith(b"data:"):
                 data.append(line[5:].lstrip(b" ").decode("utf-8", "replace"))
             elif not line and data:
+                told, data = "\n".join(data), []
+                if not told:  # only an id, to come back with (2025-11-25, "Streamable HTTP")
+                    continue
                 try:
-                    value = json.loads("\n".join(data))
+                    value = json.loads(told)
                 except ValueError as fault:
-                    raise NotMcp("an event of its stream is no JSON", data[0][:200]) from fault
-                data = []
+                    raise NotMcp("an event of its stream is no JSON", told[:200]) from fault
                 if isinstance(value, dict) and value.get("id") == id and ("result" in value or "error" in value):
                     return value
     return None

@@ -9,7 +9,7 @@ from typing import Any
 
 from mcpiac.model.codec import plain
 from mcpiac.model.diagnostic import Diagnostic
-from mcpiac.model.event import ActionDone, ActionFailed, ActionSkipped, Event, RunFinished
+from mcpiac.model.event import ActionDone, ActionFailed, ActionSkipped, Event, RunFinished, RunStarted
 from mcpiac.model.plan import Plan
 from mcpiac.model.record import State
 from mcpiac.ui import diagnostics, escape
@@ -31,10 +31,11 @@ DONE = {
 
 @dataclass(slots=True)
 class Tally:
-    """Collects the events of a run over one stack; ``finished`` is its last one. ``faults`` ended the run itself (the
-    journal could not be written); ``cut``: it was stopped at once."""
+    """Collects the events of a run over one stack; ``total`` counts what it was to do, ``finished`` is the last.
+    ``faults`` ended the run itself (the journal could not be written); ``cut``: it was stopped at once."""
 
     plan: Plan
+    total: int = 0
     done: list[ActionDone] = field(default_factory=list)
     failed: list[ActionFailed] = field(default_factory=list)
     skipped: list[ActionSkipped] = field(default_factory=list)
@@ -44,7 +45,9 @@ class Tally:
 
     def take(self, event: Event) -> None:
         """Keep what the report needs of an event."""
-        if isinstance(event, ActionDone):
+        if isinstance(event, RunStarted):
+            self.total = len(event.actions)
+        elif isinstance(event, ActionDone):
             self.done.append(event)
         elif isinstance(event, ActionFailed):
             self.failed.append(event)
@@ -61,7 +64,7 @@ class Tally:
 
 def report(tallies: Sequence[Tally], seconds: float, again: str, colour: bool = False) -> str:
     """``Done in 6.3 s: …``, or what stands in the way. ``again`` is the command that goes on after a failure."""
-    actions = sum(len(t.plan.actions) for t in tallies)
+    actions = sum(t.total for t in tallies)
     done = sum(len(t.done) for t in tallies)
     if all(t.well for t in tallies):
         kinds: Counter[str] = Counter()
@@ -117,7 +120,7 @@ def as_data(tallies: Sequence[Tally], states: Sequence[State], seconds: float) -
         "ok": all(t.well for t in tallies),
         "interrupted": any(t.cut or (t.finished is not None and t.finished.interrupted) for t in tallies),
         "seconds": round(seconds, 3),
-        "actions": sum(len(t.plan.actions) for t in tallies),
+        "actions": sum(t.total for t in tallies),
         "done": sum(len(t.done) for t in tallies),
         "failed": sum(len(t.failed) for t in tallies),
         "skipped": sum(len(t.skipped) for t in tallies),

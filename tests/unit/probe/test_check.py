@@ -98,14 +98,15 @@ def modern(message: dict[str, Any], headers: Any) -> tuple[int, str, bytes]:
 
 
 def as_events(answer: Answer) -> Answer:
-    """The same answers as an event stream, with a notification before and CRLF line ends."""
+    """The same answers as an event stream with CRLF, after an empty event, a comment and a notification."""
 
     def told(message: dict[str, Any], headers: Any) -> tuple[int, str, bytes]:
         status, kind, body = answer(message, headers)
         if status != 200:
             return status, kind, body
         note = b'{"jsonrpc":"2.0","method":"notifications/message","params":{}}'
-        return 200, "text/event-stream", b"".join(b"event: message\r\ndata: " + d + b"\r\n\r\n" for d in (note, body))
+        events = b"".join(b"event: message\r\ndata: " + d + b"\r\n\r\n" for d in (note, body))
+        return 200, "text/event-stream", b"id: 1\r\ndata: \r\n\r\n: a comment\r\n\r\n" + events
 
     return told
 

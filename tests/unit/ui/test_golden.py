@@ -1,4 +1,4 @@
-"""Rendered text against the files in tests/golden; `make golden` writes them anew."""
+"""Rendered text against the files in tests/golden/ui; `make golden` writes them anew."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from mcpiac.model.record import HostedRecord, ServerRecord, State
 from mcpiac.ui import diagnostics, json_lines, markdown, progress, report, status, text, verify
 from mcpiac.ui.screen import Screen
 
-GOLDEN = Path(__file__).parents[2] / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden" / "ui"
 EVIL = "\x1b[31m\u202eevil\r\n::set-output name=a::b <b>|`x`@you"
 
 
@@ -192,14 +192,15 @@ def lines_of_a_run() -> str:
 def well() -> str:
     done = tuple(ActionDone("demo", a, 0.1, "", 1.0) for a in BUSY.actions)
     finished = RunFinished("demo", len(done), 0, 0, False, 6.3, 7.0)
-    told = report.report([tally((*done, finished))], 6.31, "mcpiac apply")
+    began = RunStarted("demo", "p1", BUSY.actions, 1.0)
+    told = report.report([tally((began, *done, finished))], 6.31, "mcpiac apply")
     return f"{told}\n\n{report.urls([state()])}\n\n{report.CONNECT}"
 
 
 def interrupted() -> str:
     skipped = tuple(ActionSkipped("demo", a, "interrupted", 1.0) for a in BUSY.actions[1:4])
     finished = RunFinished("demo", 1, 0, 3, True, 6.3, 7.0)
-    return report.report([tally((EVENTS[2], *skipped, finished))], 6.31, "mcpiac apply demo")
+    return report.report([tally((EVENTS[0], EVENTS[2], *skipped, finished))], 6.31, "mcpiac apply demo")
 
 
 HOST = "http://127.0.0.1"
