@@ -56,7 +56,7 @@ def _start(args: Namespace, context: Context, daemon: Daemon) -> int:
 
 
 def _stop(args: Namespace, context: Context, daemon: Daemon) -> int:
-    pid = _pid(daemon)
+    pid = listening_pid(daemon)
     if pid is None:
         context.screen.result("The daemon does not run.")
         return 0
@@ -88,7 +88,7 @@ def _status(args: Namespace, context: Context, daemon: Daemon) -> int:
     from mcpiac.ui import json_lines
     from mcpiac.ui.words import count
 
-    pid = _pid(daemon)
+    pid = listening_pid(daemon)
     body: dict[str, object] = {"running": pid is not None, "pid": pid, "home": str(daemon.home)}
     if pid is not None:
         with Loop() as loop:
@@ -127,10 +127,28 @@ def _logs(args: Namespace, context: Context, daemon: Daemon) -> int:
 
 
 def _gc(args: Namespace, context: Context, daemon: Daemon) -> int:
-    raise NotImplementedError
+    from mcpiac.commands.loop import Loop
+    from mcpiac.ui import escape
+    from mcpiac.ui.words import count
+
+    with Loop() as loop:
+        removed = loop.run(_collect(context))
+    for name in removed:
+        context.screen.result(f"removed {escape.line(name)}")
+    context.screen.result(f"{count(len(removed), 'stored package')} removed.")
+    return 0
 
 
-def _pid(daemon: Daemon) -> int | None:
+async def _collect(context: Context) -> list[str]:
+    from mcpiac.commands import view
+    from mcpiac.providers import local, registry
+
+    async with local.connect(registry.traits("local"), context.environ, start_daemon=True) as provider:
+        with view.told("the daemon"):
+            return await provider.collect()
+
+
+def listening_pid(daemon: Daemon) -> int | None:
     """The process that listens on the daemon's socket, as the kernel names it (unix(7), SO_PEERCRED)."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(5)

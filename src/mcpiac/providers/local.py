@@ -18,6 +18,7 @@ from mcpiac.providers.base import WireProvider
 from mcpiac.providers.daemon import Daemon
 
 _instance = TypeAdapter(wire.InstanceAnswer)
+_removed = TypeAdapter(dict[str, Any])
 
 
 class LocalProvider(WireProvider):
@@ -84,6 +85,13 @@ class LocalProvider(WireProvider):
     ) -> tuple[Installed, ...]:
         """Exactly these are mounted in the sandbox from now on. A set that changed restarts its processes."""
         return await self._installed(id, packages, scripts, progress, self._settings)
+
+    async def collect(self) -> list[str]:
+        """Remove the stored packages that no sandbox mounts; returns their names."""
+        answer = await self._api.call(
+            _removed, "POST", "/packages/collect", operation="write", what="remove unused packages"
+        )
+        return [str(name) for name in answer["removed"]]
 
     def logs(self, id: str, service: str, *, follow: bool, tail: int) -> AsyncIterator[LogLine]:
         return self._log_lines(id, service, follow, tail)
