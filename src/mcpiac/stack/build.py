@@ -28,6 +28,7 @@ _STATE = "state"
 
 def spec(part: Server, files: Mapping[str, FileSpec]) -> ServerSpec:
     """The effective spec of a server that passed all rules. ``files``: its declared files, read."""
+    named = part.transport == "stdio" and part.bridge is not None and part.bridge.model_fields_set
     bridge, build, life, times = part.bridge, part.build, part.lifecycle, part.timeouts
     return ServerSpec(
         package=package(part.package, part.version) if part.package and part.version else None,
@@ -48,7 +49,7 @@ def spec(part: Server, files: Mapping[str, FileSpec]) -> ServerSpec:
         path=part.path,
         access=part.access,
         hosted=part.hosted,
-        bridge=Bridge(bridge.name, bridge.version) if bridge and part.transport == "stdio" else None,
+        bridge=Bridge(bridge.name, bridge.version) if named and bridge else None,
         egress=_EGRESS,
         labels=part.labels,
         title=part.title,
@@ -120,19 +121,12 @@ def read_inside(root: Path, named: str) -> bytes:
         raise Bad("from-missing", "`from` names no file", "write: ./notes.txt")
     base = root.resolve()
     try:
-        real = (base / named).resolve(strict=True)
-    except FileNotFoundError:
-        raise Bad(
-            "from-missing", "there is no such file in the project", "the path begins at the project's folder"
-        ) from None
-    except (OSError, RuntimeError) as fault:
-        raise Bad("from-unreadable", f"this path cannot be followed: {_why(fault)}") from None
+        real = (base / named).resolve()
+    except (OSError, RuntimeError):
+        raise Bad("from-unreadable", "this path leads in a circle of symlinks", "name the file itself") from None
     if not real.is_relative_to(base):
-        raise Bad(
-            "from-outside",
-            "this file lies outside the project, once symlinks are followed",
-            "copy it into the project",
-        )
+        summary = "this file lies outside the project, once symlinks are followed"
+        raise Bad("from-outside", summary, "copy it into the project")
     parts = [part.lower() for part in real.relative_to(base).parts]
     if ".git" in parts:
         raise Bad("from-forbidden", "a file of .git is never sent into a sandbox", "copy what is needed elsewhere")
@@ -142,15 +136,21 @@ def read_inside(root: Path, named: str) -> bytes:
         )
     try:
         handle = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        summary = "there is no such file in the project"
+        raise Bad("from-missing", summary, "the path begins at the project's folder") from None
     except OSError as fault:
         raise Bad(
             "from-unreadable", f"the file cannot be read: {_why(fault)}", "give your user the right to read it"
         ) from None
-    with os.fdopen(handle, "rb") as stream:
+    try:
         mode = os.fstat(handle).st_mode
         if not stat.S_ISREG(mode):
             raise Bad("from-not-regular", f"this is {kind_of(mode)}, not a regular file", "name a file")
-        data = stream.read(CONTENT_LARGEST + 1)
+        with os.fdopen(handle, "rb", closefd=False) as stream:
+            data = stream.read(CONTENT_LARGEST + 1)
+    finally:
+        os.close(handle)
     if len(data) > CONTENT_LARGEST:
         raise Bad("file-content-too-large", "a file has at most 1 MiB")
     return data

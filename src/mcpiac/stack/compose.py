@@ -57,13 +57,24 @@ Event = Any
 
 
 class Map(dict[str, Any]):
-    """A mapping; ``at`` holds the events of each key and its value, ``start`` its own."""
+    """A mapping. ``at``: the events of each key and its value; ``start``: its own.
 
-    __slots__ = ("at", "start")
+    ``refused``: entries that are no part of it (a key twice, a key that is no text), as key, value and their events:
+    they are still text of the file.
+    """
 
-    def __init__(self, start: Event) -> None:
+    __slots__ = ("at", "refused", "start")
+
+    def __init__(self, start: Event, at: dict[str, tuple[Event, Event]] | None = None) -> None:
         self.start = start
-        self.at: dict[str, tuple[Event, Event]] = {}
+        self.at = {} if at is None else at
+        self.refused: tuple[tuple[str, Any, Event, Event], ...] = ()
+
+    def emptied(self, at: dict[str, tuple[Event, Event]] | None = None) -> Map:
+        """A new mapping that stands where this one does, still without entries."""
+        made = Map(self.start, self.at if at is None else at)
+        made.refused = self.refused
+        return made
 
 
 class Seq(list[Any]):
@@ -226,8 +237,10 @@ class _Composer:
                 value = self.node(event, depth)
             if key.__class__ is not str:
                 self.result.findings.append(_bad_key(key_event, key))
+                made.refused = (*made.refused, ("", value, key_event, event))
             elif key in at:
                 self.result.findings.append(_twice(key_event, at[key][0]))
+                made.refused = (*made.refused, (key, value, key_event, event))
             else:
                 at[key] = (key_event, event)
                 if key == MERGE and key_event.__class__ is ScalarEvent and key_event.implicit[0]:

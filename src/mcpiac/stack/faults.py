@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
+from textwrap import fill
 from typing import Any
 
 from pydantic_core import ErrorDetails
 
 from mcpiac.stack.compose import Map
 from mcpiac.stack.finding import Finding, Path
-from mcpiac.stack.place import shown
+from mcpiac.stack.looks import shown
 from mcpiac.stack.schema import (
     BridgePart,
     BuildPart,
@@ -55,14 +57,13 @@ _EXAMPLES = {
     "lifecycle": "{prevent_destroy: true}",
     "timeouts": "{setup: 10m}",
     "build": "{scripts: true}",
+    "defaults": "{idle: 15}",
     "servers": "{name: {package: npm:NAME, version: 1.2.3}}",
 }
 
 
 def nearest(word: str, valid: Iterable[str]) -> str | None:
     """The valid word that this one was probably meant to be."""
-    from difflib import get_close_matches
-
     found = get_close_matches(word.lower().replace("-", "_"), list(valid), n=1, cutoff=0.6)
     return found[0] if found else None
 
@@ -118,6 +119,7 @@ def _unknown(path: Path) -> Finding:
         return Finding("not-in-defaults", summary, path, "write it for each server", on="key")
     valid = keys_of(model)
     near = nearest(key, valid)
+    hint = detail = ""
     if near:
         hint = f"did you mean `{near}`?"
     elif model is StackFile and key in keys_of(Server):
@@ -125,8 +127,8 @@ def _unknown(path: Path) -> Finding:
     elif len(path) > 2 and key in keys_of(Server):
         hint = "it belongs to the server itself, two columns to the left"
     else:
-        hint = f"the keys are: {', '.join(valid)}"
-    return Finding("unknown-key", f"{quoted} is not a key of {words}", path, hint, on="key")
+        detail = fill(f"The keys are: {', '.join(valid)}.", 78)
+    return Finding("unknown-key", f"{quoted} is not a key of {words}", path, hint, detail, on="key")
 
 
 def _missing(path: Path) -> Finding:
@@ -143,22 +145,25 @@ def _missing(path: Path) -> Finding:
 def _wrong_type(path: Path, kind: str, value: Any, written: Written) -> Finding:
     on_key = path[-1] == "[key]"
     path = path[:-1] if on_key else path
-    name = _name(path)
-    wanted = _TYPES[kind]
+    name, wanted = _name(path), _TYPES[kind]
+    said = f"an item of `{name}`" if isinstance(path[-1], int) else f"`{name}`"
     inner = path[2:] if path[0] == "servers" else path[1:]
     if inner[:1] == ("secrets",):
-        return Finding("wrong-type", f"`{name}` must be {wanted}", path, "write: {NAME: env:NAME}")
+        hint = "write it without quotes" if wanted == "a whole number" else "write: {NAME: env:NAME}"
+        return Finding("wrong-type", f"{said} must be {wanted}", path, hint)
     if wanted == "text" and isinstance(value, (int, float)):
         return _not_text(path, name, value, written(path))
     if wanted == "true or false" and isinstance(value, str) and value.lower() in _SWITCHES:
         hint = f"write: {_SWITCHES[value.lower()]}"
         return Finding("wrong-type", f"`{name}` is true or false; in YAML 1.2 `{value}` is text", path, hint)
-    hint = f"write: {_EXAMPLES[name]}" if name in _EXAMPLES else ""
+    hint = f"write: {_EXAMPLES[name]}" if name in _EXAMPLES and path[-1] == name else ""
+    if path[0] == "servers" and len(path) == 2:
+        hint = "write: {package: npm:NAME, version: 1.2.3}"
     if len(inner) == 2 and inner[0] == "files":
         hint = "write: {content: text}, {from: ./file} or {secret: NAME}"
     if wanted == "a whole number" and isinstance(value, str) and value.isdecimal():
         hint = "write it without quotes"
-    return Finding("wrong-type", f"`{name}` must be {wanted}; this is {_kind(value)}", path, hint)
+    return Finding("wrong-type", f"{said} must be {wanted}; this is {_kind(value)}", path, hint)
 
 
 def _not_text(path: Path, name: str, value: float | bool, written: str) -> Finding:
@@ -166,7 +171,7 @@ def _not_text(path: Path, name: str, value: float | bool, written: str) -> Findi
     code = "version-not-text" if name == "version" else "not-text"
     what = "true or false" if isinstance(value, bool) else "a number"
     spelled = str(value).lower() if isinstance(value, bool) else str(value)
-    lost = f", and would become {spelled}" if written and spelled != written else f"; `{name}` is text"
+    lost = f", and would become {spelled}" if written and spelled != written else "; this must be text"
     hint = f'write it in quotes: "{written}"' if written else "write it in quotes"
     return Finding(code, f"{written or 'this'} is {what} in YAML{lost}", path, hint)
 

@@ -129,10 +129,10 @@ def parse_idle(value: object) -> int | None:
     if isinstance(value, str):
         found = _DURATION.match(value)
         minutes = int(found[1]) * _UNITS[found[2]] // MINUTE if found else 0
-        hint = f"write: {minutes}" if minutes else "a number such as 15, or off"
+        hint = f"write: {minutes}" if minutes else "write a number such as 15, or off"
         raise Bad("bad-duration", "idle is a whole number of minutes without a unit", hint)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise Bad("bad-duration", "idle is a whole number of minutes", "a number such as 15, or off")
+        raise Bad("bad-duration", "idle is a whole number of minutes", "write a number such as 15, or off")
     if value == 0:
         raise Bad("out-of-range", "idle is at least 1 minute", "to switch it off write: off")
     if not IDLE_SHORTEST <= value <= IDLE_LONGEST:

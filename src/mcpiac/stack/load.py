@@ -33,8 +33,11 @@ from mcpiac.stack.schema import (
     keys_of,
 )
 
-_MOST_SHOWN = 200
-"""Findings of one file; a generated file of ten thousand wrong lines says the same thing each time."""
+_MOST_SHOWN, _MOST_FOUND = 200, 2000
+"""Findings of one file that are shown, and looked into: a generated file says the same thing on every line."""
+
+_MOST_REPEATED = 5_000_000
+"""Values that the defaults may become, once each server has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +178,7 @@ class _Reader:
         """The servers as written, and the whole tree with nulls gone and defaults in every server."""
         server_keys, defaults_keys, inner = _keys()
         top = without_nulls(tree, frozenset(keys_of(StackFile)))
-        effective = Map(tree.start)
-        effective.at = tree.at
+        effective = tree.emptied()
         effective.update(top)
         defaults = top.get("defaults")
         tidy = tidied(defaults, defaults_keys, inner) if isinstance(defaults, Map) else None
@@ -186,8 +188,11 @@ class _Reader:
         if not isinstance(servers, Map):
             return None, effective
         common = _common(tidy) if tidy else None
-        made = Map(servers.start)
-        made.at = servers.at
+        if common is not None and _size(common) * len(servers) > _MOST_REPEATED:
+            summary = f"the defaults, repeated for {len(servers):,} servers, make more than {_MOST_REPEATED:,} values"
+            self.findings.append(Finding("defaults-too-large", summary, ("defaults",), "split the stack", on="key"))
+            common = None
+        made = servers.emptied()
         for name, server in servers.items():
             if server is None:
                 server = Map(servers.at[name][1])
@@ -202,7 +207,7 @@ class _Reader:
             return model, model.servers, {}
         except ValidationError as fault:
             errors = fault.errors(include_url=False)
-        self.findings += [faults.translate(error, places.written) for error in errors]
+        self.findings += [faults.translate(error, places.written) for error in errors[:_MOST_FOUND]]
         written = effective.get("servers")
         servers = dict(written) if isinstance(written, Map) else {}
         lost: dict[str, set[str]] = {}
@@ -237,12 +242,12 @@ class _Reader:
         return specs
 
     def _done(self, stack: Stack | None, places: Places, findings: list[Finding]) -> Reading:
-        placed = [places.diagnostic(f) for f in findings]
+        placed = [places.diagnostic(f) for f in findings[:_MOST_FOUND]]
         unique = list(dict.fromkeys(placed))
         unique.sort(key=lambda d: (d.origin.line, d.origin.column) if d.origin else (0, 0))
         if len(unique) > _MOST_SHOWN:
-            rest = len(unique) - _MOST_SHOWN
-            more = Diagnostic("error", "more-errors", f"and {rest} more findings", origin=Origin(self.file))
+            rest = f"{len(unique) - _MOST_SHOWN}{' or more' if len(findings) > _MOST_FOUND else ''}"
+            more = Diagnostic("error", "more-errors", f"and {rest} further findings", origin=Origin(self.file))
             unique = [*unique[:_MOST_SHOWN], more]
         return Reading(stack, tuple(unique), self.file)
 
@@ -250,10 +255,15 @@ class _Reader:
 def _common(defaults: Map) -> Map:
     """The defaults that reach the servers: a key that cannot stand there is reported once, not for each."""
     known = _keys()[1]
-    made = Map(defaults.start)
-    made.at = defaults.at
+    made = defaults.emptied()
     made.update({key: value for key, value in defaults.items() if key in known})
     return made
+
+
+def _size(node: Any) -> int:
+    if isinstance(node, dict):
+        return 1 + sum(_size(value) for value in node.values())
+    return 1 + sum(_size(value) for value in node) if isinstance(node, list) else 1
 
 
 def _without(server: dict[str, Any], path: tuple[int | str, ...]) -> dict[str, Any]:

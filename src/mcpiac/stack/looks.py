@@ -11,6 +11,10 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
+
+MASK = "••••"
+"""What is shown in a secret's place: the same for every length."""
 
 _SHAPES = re.compile(
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY"
@@ -110,9 +114,9 @@ def suspicious_arguments(argv: Sequence[str]) -> list[int]:
 
 def scrub(text: str) -> str:
     """A text with what has the shape of a secret cut out: for quoting what could not be parsed."""
-    text = _SHAPES.sub("••••", text)
+    text = _SHAPES.sub(MASK, text)
     for pattern in (_HEX, _RUN, _LONG_RUN):
-        text = pattern.sub(lambda m: "••••" if secret_value(m[0]) else m[0], text)
+        text = pattern.sub(lambda m: MASK if secret_value(m[0]) else m[0], text)
     return text
 
 
@@ -133,3 +137,13 @@ def _mixed(run: str) -> bool:
 def _entropy(text: str) -> float:
     total = len(text)
     return -sum(n / total * math.log2(n / total) for n in Counter(text).values())
+
+
+def shown(value: Any, longest: int = 60) -> str:
+    """A value as a message may quote it: masked where it looks like a secret, cut where it is long."""
+    text = {True: "true", False: "false"}.get(value, value) if isinstance(value, bool) else value
+    text = text if isinstance(text, str) else str(text)
+    if secret_value(text):
+        return MASK
+    text = scrub(text)
+    return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -14,8 +14,7 @@ def without_nulls(source: Map, known: frozenset[str] | None) -> Map:
     """The mapping without its null keys. A null under an *unknown* key stays, so that it is still refused."""
     if None not in source.values():
         return source
-    made = Map(source.start)
-    made.at = source.at
+    made = source.emptied()
     for key, value in source.items():
         if value is not None or (known is not None and key not in known):
             made[key] = value
@@ -31,8 +30,7 @@ def merged(server: Any, defaults: Map | None, keys: frozenset[str], inner: Keys)
         return server
     if not defaults and not _has_null(server):
         return server
-    made = Map(server.start)
-    made.at = {**defaults.at, **server.at} if defaults else server.at
+    made = server.emptied({**defaults.at, **server.at} if defaults else None)
     if defaults:
         made.update(defaults)
     for key, value in server.items():
@@ -41,8 +39,7 @@ def merged(server: Any, defaults: Map | None, keys: frozenset[str], inner: Keys)
         elif value.__class__ is Map:
             below = defaults.get(key) if defaults else None
             if isinstance(below, Map):
-                joined = Map(value.start)
-                joined.at = {**below.at, **value.at}
+                joined = value.emptied({**below.at, **value.at})
                 joined.update(below)
                 joined.update(value)
                 value = joined
@@ -75,8 +72,7 @@ def _tidy(value: Map, key: str, inner: Keys) -> Map:
     made = without_nulls(value, inner.get(key))
     entry = inner.get(f"{key}.*")
     if entry is not None and _nested_null(made):
-        copied = Map(made.start)
-        copied.at = made.at
+        copied = made.emptied()
         for name, held in made.items():
             copied[name] = without_nulls(held, entry) if held.__class__ is Map else held
         made = copied

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from mcpiac.model.spec import Package, Registry
 from mcpiac.stack.grammar import Bad
+from mcpiac.stack.looks import shown
 
 NPM_NAME = r"(@[a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*"
 PYPI_NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
@@ -48,7 +49,9 @@ def _npm_name(name: str) -> str:
         raise Bad(
             "bad-package", "a package's name carries no version and no address", f"write: npm:{bare}, and `version:`"
         )
-    if _NPM_NAME.match(name.lower()):
+    if len(name) > _NPM_LONGEST:
+        raise Bad("bad-package", f"an npm name has at most {_NPM_LONGEST} characters; this has {len(name)}")
+    if name != name.lower() and _NPM_NAME.match(name.lower()):
         raise Bad("bad-package", "an npm name is lower-case", f"write: npm:{name.lower()}")
     raise Bad("bad-package", "this is no name of an npm package", "write: npm:NAME or npm:@SCOPE/NAME")
 
@@ -102,13 +105,13 @@ def _inexact(registry: Registry, text: str) -> Bad:
         "npm view NAME version" if registry == "npm" else "pip index versions NAME"
     )
     if _TAG.match(text):
-        return Bad("version-tag", "this is a tag, whose meaning changes; a version is exact", hint)
+        return Bad("version-tag", f"`{shown(text)}` is a tag, and tags move; a version is exact", hint)
     if re.match(r"[v=]", text) and _SEMVER.match(text[1:]):
         return Bad("bad-version", "a version is written without `v` or `=`", f"write: {text[1:]}")
     if registry == "npm" and "+" in text and _SEMVER.match(text.split("+", 1)[0]):
         return Bad("bad-version", "a version in npm has no build part", f"write: {text.split('+', 1)[0]}")
     if _RANGE.search(text):
-        return Bad("version-range", "this is a range; a version is exact", hint)
+        return Bad("version-range", f"`{shown(text)}` is a range; a version is exact", hint)
     form = "SemVer, as 2026.8.31" if registry == "npm" else "PEP 440, as 2026.8.31"
     return Bad("bad-version", f"this is no exact version ({form})", hint)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from difflib import SequenceMatcher
 from typing import Any
 
 from mcpiac.model.diagnostic import Diagnostic, Excerpt, Origin
@@ -16,12 +17,13 @@ from mcpiac.stack.compose import Map, Seq, spot
 from mcpiac.stack.finding import Finding, Path, Spot
 from mcpiac.stack.syntax import lines_of
 
-MASK = "••••"
 _LONGEST = 100
 _BEFORE = 40
 """A line longer than 100 characters is cut to the part around the caret, beginning at most 40 before it."""
 
-_SECRETS_KEY = re.compile(r"secrets?\Z", re.IGNORECASE)
+_SECRETS_KEY = re.compile(r"(?:.*[_-])?secrets?\Z", re.IGNORECASE)
+_NEARLY_SECRETS = 0.75
+"""How alike ``secrets`` a misspelled key must be, by difflib's ratio, to be taken for it."""
 _SECRETS_WORD = re.compile(r"secret", re.IGNORECASE)
 _KEY_VALUE = re.compile(r"([A-Za-z_][A-Za-z0-9_.-]*)(['\"]?\s*[:=]\s*)(\S.*)\Z")
 
@@ -72,7 +74,8 @@ class Places:
 
     def written(self, path: Path) -> str:
         """The text of a scalar as it stands in the file; '' where it must not be shown, or is no scalar."""
-        if not self.stack or any(isinstance(step, str) and _SECRETS_KEY.match(step) for step in path):
+        inner = path[2:] if path[0] == "servers" else path
+        if not self.stack or any(isinstance(step, str) and _speaks_of_secrets(step) for step in inner):
             return ""
         node: Any = self.root
         event: Any = None
@@ -85,7 +88,7 @@ class Places:
                 return ""
         text = str(getattr(event, "value", ""))
         key = next((step for step in reversed(path) if isinstance(step, str)), "")
-        return "" if _secret(key, text) else text
+        return "" if looks.held_under(key, text) else text
 
     def excerpt(self, at: Spot) -> Excerpt | None:
         """The line at a spot, masked and cut to what is worth seeing."""
@@ -121,13 +124,13 @@ class Places:
             if start < done:
                 done = max(done, stop)
                 continue
-            text += line[done:start] + MASK
+            text += line[done:start] + looks.MASK
             if at.column > start:
                 inside = at.column < stop
-                caret = len(text) - len(MASK) if inside else at.column - stop + len(text)
-                width = len(MASK) if inside else width
+                caret = len(text) - len(looks.MASK) if inside else at.column - stop + len(text)
+                width = len(looks.MASK) if inside else width
             elif at.column == start:
-                caret, width = len(text) - len(MASK), len(MASK)
+                caret, width = len(text) - len(looks.MASK), len(looks.MASK)
             done = stop
         return text + line[done:], caret, width
 
@@ -141,9 +144,9 @@ class Places:
         if _under_secrets(self._lines, at.line):
             first = re.search(r"[:=]\s*|-\s+", line)
             cut = first.end() if first else len(line) - len(line.lstrip())
-            line = line[:cut] + (MASK if line[cut:] else "")
+            line = line[:cut] + (looks.MASK if line[cut:] else "")
         elif found and looks.held_under(found[1], found[3].strip("\"'")):
-            line = line[: found.start(3)] + MASK
+            line = line[: found.start(3)] + looks.MASK
         else:
             line = looks.scrub(line)
         return line, min(at.column, max(0, len(line) - 1)), at.width
@@ -173,44 +176,32 @@ class Places:
                 self._hidden.setdefault(number, []).append((first, last))
 
     def _scalars(self, node: Any, name: str, hidden: bool) -> Iterator[tuple[Any, bool]]:
-        """Each scalar's event, keys too, and whether it must be hidden."""
+        """Each scalar's event, keys too, and whether it must be hidden. An alias is seen where its anchor stands."""
         if isinstance(node, Map):
-            yield from self._of_map(node, hidden)
+            entries = [(key, node.get(key), *events) for key, events in node.at.items()]
+            for key, value, key_event, event in (*entries, *node.refused):
+                if hasattr(key_event, "value"):
+                    yield key_event, looks.secret_value(key_event.value)
+                below = hidden or (name != "servers" and _speaks_of_secrets(key))
+                yield from self._value(value, event, key, below, False)
         elif isinstance(node, Seq):
             flagged = set(looks.suspicious_arguments([v if isinstance(v, str) else "" for v in node]))
             for index, (event, value) in enumerate(zip(node.at, node, strict=True)):
-                if isinstance(value, (Map, Seq)):
-                    if not hasattr(event, "value") and event.anchor is not None and value.start is not event:
-                        continue
-                    yield from self._scalars(value, name, hidden)
-                elif hasattr(event, "value"):
-                    yield event, hidden or index in flagged or _secret(name, event.value)
+                yield from self._value(value, event, name, hidden, index in flagged)
 
-    def _of_map(self, node: Map, hidden: bool) -> Iterator[tuple[Any, bool]]:
-        for key, (key_event, event) in node.at.items():
-            if hasattr(key_event, "value"):
-                yield key_event, looks.secret_value(key_event.value)
-            below = hidden or _SECRETS_KEY.match(key) is not None
-            value = node.get(key)
-            if isinstance(value, (Map, Seq)):
-                if value.start is event:
-                    yield from self._scalars(value, key, below)
-            elif hasattr(event, "value"):
-                yield event, below or _secret(key, event.value)
+    def _value(self, value: Any, event: Any, name: str, hidden: bool, flagged: bool) -> Iterator[tuple[Any, bool]]:
+        if isinstance(value, (Map, Seq)):
+            if value.start is event:
+                yield from self._scalars(value, name, hidden)
+        elif hasattr(event, "value"):
+            yield event, hidden or flagged or looks.held_under(name, event.value)
 
 
-def shown(value: Any, longest: int = 60) -> str:
-    """A value as a message may quote it: masked where it looks like a secret, cut where it is long."""
-    text = {True: "true", False: "false"}.get(value, value) if isinstance(value, bool) else value
-    text = text if isinstance(text, str) else str(text)
-    if looks.secret_value(text):
-        return MASK
-    text = looks.scrub(text)
-    return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
-def _secret(name: str, value: str) -> bool:
-    return looks.held_under(name, value)
+def _speaks_of_secrets(key: str) -> bool:
+    """Whether what stands under a key is to be hidden for the key's sake: ``secrets`` and what was meant to be it."""
+    if _SECRETS_KEY.match(key) or looks.secret_name(key):
+        return True
+    return SequenceMatcher(None, key.lower(), "secrets").ratio() >= _NEARLY_SECRETS
 
 
 def _nothing(event: Any) -> bool:

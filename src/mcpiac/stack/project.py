@@ -140,7 +140,8 @@ def _policy(root: Path) -> Mapping[str, Any]:
         return {}
     from mcpiac.stack.compose import Map, compose
     from mcpiac.stack.finding import Finding, Spot
-    from mcpiac.stack.place import Places, shown
+    from mcpiac.stack.looks import shown
+    from mcpiac.stack.place import Places
 
     file = source.shown(path, root)
     text = source.read_text(path, file)

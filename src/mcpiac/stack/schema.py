@@ -274,8 +274,9 @@ class StackFile(Part):
 
 
 def keys_of(part: type[Part]) -> list[str]:
-    """The keys of a mapping as they are written in YAML."""
-    return [f.alias or name for name, f in part.model_fields.items()]
+    """The keys of a mapping as they are written in YAML, its own before those that it shares."""
+    own = [name for name in part.model_fields if name in part.__annotations__]
+    return [part.model_fields[name].alias or name for name in dict.fromkeys((*own, *part.model_fields))]
 
 
 def json_schema() -> Json:

@@ -63,16 +63,18 @@ def _read_bytes(path: Path, file: str) -> bytes:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as fault:
         raise _unopened(fault, file) from None
-    with os.fdopen(handle, "rb", closefd=True) as stream:
+    try:
         mode = os.fstat(handle).st_mode
         if not stat.S_ISREG(mode):
             raise _fault(
                 "not-a-file", f"this is {kind_of(mode)}, not a stack file", "name a .yaml file", Origin(file)
             )
-        try:
+        with os.fdopen(handle, "rb", closefd=False) as stream:
             data = stream.read(LARGEST + 1)
-        except OSError as fault:
-            raise _unopened(fault, file) from None
+    except OSError as fault:
+        raise _unopened(fault, file) from None
+    finally:
+        os.close(handle)
     if len(data) > LARGEST:
         raise _fault(
             "file-too-large",

@@ -24,7 +24,7 @@ def syntax(text: str, fault: MarkedYAMLError) -> Finding:
         return Finding("tab-indent", "a tab cannot indent in YAML", Spot(line, column), hint="use spaces")
     context = fault.context or ""
     opened = fault.context_mark
-    if opened is not None and context.startswith("while parsing a flow"):
+    if opened is not None and context in ("while parsing a flow mapping", "while parsing a flow sequence"):
         bracket = "{" if "mapping" in context else "["
         close = "}" if bracket == "{" else "]"
         summary = f"`{bracket}` is not closed where it should be"
@@ -34,6 +34,8 @@ def syntax(text: str, fault: MarkedYAMLError) -> Finding:
         return Finding(
             "yaml-syntax", "this quote is never closed", Spot(opened.line, opened.column), hint="close the quote"
         )
+    if opened is not None and problem == "could not find expected ':'":
+        line, column = opened.line, opened.column
     summary, hint = _SAID.get(problem, (problem, ""))
     return Finding("yaml-syntax", summary, Spot(line, column), hint=hint)
 
@@ -56,6 +58,12 @@ _SAID = {
         "no `-` where one was expected",
         "look at the indent: items of one list stand in one column",
     ),
+    "did not find expected node content": (
+        "a key or a value is missing here",
+        "write it, or remove what is too much",
+    ),
+    "did not find expected whitespace or line break": ("this tag cannot be read", "leave the tag out"),
+    "found unexpected ':'": ("a `:` with nothing after it", "put a blank after it"),
     "found incompatible YAML document": ("mcpiac reads YAML 1.2 only", "leave the %YAML line out"),
     "found invalid Unicode character escape code": ("this escape is no character", ""),
     "found unknown escape character": ("this escape is not known in YAML", "use single quotes, or write \\\\"),
