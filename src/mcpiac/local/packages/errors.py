@@ -5,10 +5,13 @@ Codes, all documented in ``docs/packages.md``: see ``CODES``.
 
 from __future__ import annotations
 
+import configparser
+import contextlib
 import difflib
+import errno
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 CODES = (
     "package_not_found",
@@ -20,6 +23,7 @@ CODES = (
     "needs_build",
     "build_failed",
     "runtime_too_old",
+    "bad_metadata",
     "no_program",
     "ambiguous_program",
     "bad_tree",
@@ -63,9 +67,22 @@ class PackageError(Exception):
         return {key: value for key, value in (("hint", self.hint), ("output", self.output)) if value}
 
 
+@contextlib.contextmanager
+def reading(package: str) -> Iterator[None]:
+    """What a package says about itself may be anything: whatever fails while it is read is its fault."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError, OSError, configparser.Error) as failure:
+        if isinstance(failure, OSError) and failure.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        why = str(failure).partition("\n")[0]
+        raise PackageError("bad_metadata", f"what {package} says about itself cannot be read: {why}") from failure
+
+
 def nearest(name: str, among: Iterable[str]) -> tuple[str, ...]:
-    """Up to three of ``among`` that look like ``name``, the best first."""
-    return tuple(difflib.get_close_matches(name, list(among), n=3, cutoff=0.75))
+    """The one of ``among`` that looks most like ``name``, and others only when they look nearly as much like it."""
+    found = difflib.get_close_matches(name, list(among), n=3, cutoff=0.75)
+    return tuple(found[:1] + [each for each in found[1:] if difflib.SequenceMatcher(None, each, name).ratio() > 0.92])
 
 
 def nearest_versions(version: str, versions: Iterable[str]) -> tuple[str, ...]:
@@ -121,6 +138,8 @@ def from_uv(package: str, stderr: str) -> PackageError:
     cause = cause.removeprefix("Because ")[:300]
     if "No space left" in text:
         return PackageError("disk_full", f"no space left while installing {package}", output=output)
+    if "hash mismatch" in text.lower():
+        return PackageError("integrity_mismatch", f"{package}: {cause}", output=output)
     if re.search(r"\b(401 Unauthorized|403 Forbidden)\b", text):
         hint = "check the index URL and its login in your pip or uv configuration"
         return PackageError("registry_unauthorised", f"the index refused {package}", hint=hint, output=output)
@@ -128,8 +147,6 @@ def from_uv(package: str, stderr: str) -> PackageError:
         hint = "check the network and the index-url, proxy and cert of your pip or uv configuration"
         why = text.rpartition("cause: ")[2][:200]
         return PackageError("registry_unreachable", f"the index does not answer: {why}", hint=hint, output=output)
-    if "Hash mismatch" in text or "hash mismatch" in text:
-        return PackageError("integrity_mismatch", f"{package}: {cause}", output=output)
     if "does not satisfy Python" in text:
         return PackageError("runtime_too_old", f"{package} needs another Python: {cause}", output=output)
     if (

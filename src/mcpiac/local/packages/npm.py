@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mcpiac.local.packages.errors import KNOWN, PackageError, from_npm, nearest, nearest_versions, redacted
+from mcpiac.local.packages.errors import KNOWN, PackageError, from_npm, nearest, nearest_versions, reading, redacted
 from mcpiac.local.packages.process import GUEST_NODE, Cell, Ended, Installers, Progress, build, fetch
 from mcpiac.local.packages.settings import npm_environment
 from mcpiac.local.packages.tree import give
@@ -73,11 +73,12 @@ async def install(
     if scripts:
         progress("running its install scripts, without network")
         await _build(package, tree, cell, programs, deadline - time.monotonic(), progress)
-    lock = (tree / "package-lock.json").read_text()
-    about = json.loads(lock)["packages"].get(f"node_modules/{package.name}", {})
-    if about.get("version") != package.version:
-        raise PackageError("install_failed", f"npm installed {about.get('version')} in place of {wanted}")
-    return Made(_entry(package, tree, guest), {}, str(about.get("integrity", "")), lock)
+    with reading(f"npm:{wanted}"):
+        lock = (tree / "package-lock.json").read_text()
+        about = json.loads(lock)["packages"].get(f"node_modules/{package.name}", {})
+        if about.get("version") != package.version:
+            raise PackageError("install_failed", f"npm installed {about.get('version')} in place of {wanted}")
+        return Made(_entry(package, tree, guest), {}, str(about.get("integrity", "")), lock)
 
 
 def _counted(progress: Progress) -> Progress:

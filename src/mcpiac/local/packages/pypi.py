@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from email.parser import HeaderParser
 from pathlib import Path
 
-from mcpiac.local.packages.errors import KNOWN, PackageError, from_uv, nearest
+from mcpiac.local.packages.errors import KNOWN, PackageError, from_uv, nearest, reading
 from mcpiac.local.packages.npm import Made
 from mcpiac.local.packages.process import Cell, Installers, Progress, fetch
 from mcpiac.local.packages.settings import uv_environment
@@ -85,9 +85,10 @@ async def install(
     code, said = await run([*words, "--no-progress"], seconds=max(deadline - time.monotonic(), 1.0))
     if code != 0:
         raise from_uv(f"pypi:{wanted}", said)
-    text = lock.read_text()
-    info = _dist_info(tree, package)
-    return Made(_entry(package, info, guest), {"PYTHONPATH": guest}, _integrity(text, package, info), text)
+    with reading(f"pypi:{wanted}"):
+        text = lock.read_text()
+        info = _dist_info(tree, package)
+        return Made(_entry(package, info, guest), {"PYTHONPATH": guest}, _integrity(text, package, info), text)
 
 
 def _told(progress: Progress) -> Progress:

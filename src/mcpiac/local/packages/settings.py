@@ -64,6 +64,7 @@ def uv_environment(settings: Mapping[str, str]) -> tuple[dict[str, str], tuple[s
     if "proxy" in pip and not any(name.lower() in ("https_proxy", "all_proxy") for name in env):
         env |= {"HTTP_PROXY": pip["proxy"], "HTTPS_PROXY": pip["proxy"]}
     env.setdefault("UV_SYSTEM_CERTS", "1")
+    env.setdefault("UV_HTTP_RETRIES", "2")
     return env, flags
 
 

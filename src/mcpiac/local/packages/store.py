@@ -38,6 +38,8 @@ GUEST_ROOT = "/opt/mcpiac"
 INSTALL_SECONDS = 600.0
 AT_ONCE = 3
 """Installs under way at a time: each may take 200 MB and a core."""
+HANDED_SECONDS = 120.0
+"""What was handed out so recently is not collected: it may be about to be mounted."""
 _LOCK_AGAIN_SECONDS = 0.1
 
 
@@ -80,6 +82,7 @@ class Store:
         self._cell = cell
         self._programs = programs or installers()
         self._jobs: dict[str, _Job] = {}
+        self._handed: dict[Path, float] = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def ensure(
@@ -124,8 +127,10 @@ class Store:
     def collect(self, in_use: Collection[str]) -> list[str]:
         """Delete what no sandbox mounts (``in_use``: host folders of mounts) and scraps; returns what was deleted."""
         gone: list[str] = []
+        recent = time.monotonic() - HANDED_SECONDS
         for path in self.stored():
-            if str(path / "tree") not in in_use:
+            if str(path / "tree") not in in_use and self._handed.get(path, recent) <= recent:
+                self._handed.pop(path, None)
                 remove(path)
                 gone.append(path.name)
         for scraps in (self._root / "tmp").glob("*"):
@@ -183,6 +188,7 @@ class Store:
             record: dict[str, Any] = json.loads((folder / "record.json").read_text())
         except FileNotFoundError:
             return None
+        self._handed[folder] = time.monotonic()
         guest = self._guest(package)
         return StoredPackage(
             package=package,
