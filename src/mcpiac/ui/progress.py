@@ -62,7 +62,7 @@ class Lines:
                 return f"  {paint('✓', 'green', colour)} {self._name(action)} {note:<44} {span(event.seconds):>7}"
             case ActionFailed(action=action):
                 word = f"{'in doubt' if event.in_doubt else 'failed'} after {span(event.seconds)}"
-                why = _first(f"{word}: {event.diagnostic.summary}", 74 - escape.width(self._name(action)))
+                why = _first(f"{word}: {_without_verb(event)}", 74 - escape.width(self._name(action)))
                 return f"  {paint('✗', 'red', colour)} {self._name(action)} {why}"
             case ActionRetrying(action=action):
                 why = f"again in {span(event.wait)} (try {event.attempt + 1}): {_first(event.why)}"
@@ -90,7 +90,7 @@ class Live:
         self._rows: dict[str, _Row] = {}
         console = Console(file=screen.err, no_color=not screen.colour_err, highlight=False, markup=False, emoji=False)
         self._live = RichLive(
-            console=console, refresh_per_second=8, get_renderable=self._table, transient=False, redirect_stderr=False,
+            console=console, refresh_per_second=8, get_renderable=self._picture, transient=False, redirect_stderr=False,
             redirect_stdout=False, vertical_overflow="ellipsis",
         )  # fmt: skip
         self._running = False
@@ -113,7 +113,7 @@ class Live:
                 self._row(action).finish(action, event.note)
             case ActionFailed(action=action):
                 word = "in doubt" if event.in_doubt else "failed"
-                self._row(action).fail(f"{action.verb} {word}: {event.diagnostic.summary}")
+                self._row(action).fail(f"{action.verb} {word}: {_without_verb(event)}")
             case ActionSkipped(action=action):
                 self._row(action).skipped += 1
             case RunFinished():
@@ -128,24 +128,23 @@ class Live:
     def _row(self, action: Action) -> _Row:
         return self._rows.setdefault(action.server, _Row())
 
-    def _table(self) -> Any:
-        from rich.table import Table
+    def _picture(self) -> Any:
+        from rich.console import Group
         from rich.text import Text
 
-        grid = Table.grid(padding=(0, 1))
-        for _ in range(3):
-            grid.add_column(no_wrap=True)
-        grid.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
         colours = {"✓": "green", "✗": "red", "–": "dim"}
+        wide = max((escape.width(name) for name in self._rows), default=0)
+        lines = []
         for server, row in self._rows.items():
             symbol, count, text = row.picture()
-            grid.add_row(
-                Text(f"  {symbol}", style=colours.get(symbol, "yellow")),
-                Text(escape.line(server)),
-                Text(count, style="dim"),
-                Text(escape.line(text)),
-            )
-        return grid
+            name = escape.line(server)
+            line = Text(no_wrap=True, overflow="ellipsis")
+            line.append(f"  {symbol}", style=colours.get(symbol, "yellow"))
+            line.append(f" {name}{' ' * (wide - escape.width(name))}  ")
+            line.append(f"{count:<5}", style="dim")
+            line.append(escape.line(text))
+            lines.append(line)
+        return Group(*lines)
 
 
 class _Row:
@@ -188,6 +187,10 @@ class _Row:
 
 def _first(text: str, columns: int = 44) -> str:
     return escape.cut(escape.line(text.strip().split("\n", 1)[0]), columns)
+
+
+def _without_verb(event: ActionFailed) -> str:
+    return event.diagnostic.summary.removeprefix(f"{event.action.verb}: ")
 
 
 def choose(screen: Screen, *, as_json: bool) -> JsonLines | Lines | Live:

@@ -84,9 +84,12 @@ def report(tallies: Sequence[Tally], seconds: float, again: str, colour: bool = 
     for tally in tallies:
         for skip in tally.skipped:
             waiting.setdefault(skip.because, []).append(f"{skip.action.server} {skip.action.verb}")
+    untried = []
     for because, names in waiting.items():
         why = "the run was interrupted" if because == "interrupted" else because
-        parts.append(f"Not tried, since {escape.line(why)}: {escape.line(', '.join(names))}.")
+        untried += wrap(f"Not tried, since {escape.line(why)}: {escape.line(', '.join(names))}.")
+    if untried:
+        parts.append("\n".join(untried))
     if doubtful:
         parts.append(f"In doubt: {listed(doubtful)}; the next run finds out what happened.")
     failed = sum(len(t.failed) for t in tallies)

@@ -117,7 +117,7 @@ def table(rows: Sequence[Row], providers: Mapping[str, str]) -> str:
         for each, line in zip(mine, lines[1:], strict=True):
             shown.append(line)
             if each.url and each.error:
-                shown.append(f"    {escape.line(each.error)}")
+                shown.append(f"    {escape.cut(escape.line(each.error), 116)}")
             if each.next:
                 shown.append(f"    {escape.line(each.next)}")
         parts.append("\n".join([f"{stack}  {providers.get(stack, '–')}", *shown]))

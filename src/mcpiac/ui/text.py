@@ -102,14 +102,14 @@ def _change(change: Change, actions: list[Action], wide: int, colour: bool) -> l
     drifted = only_drifted(change)
     symbol, style = ("!", "yellow") if drifted else (SYMBOL[change.kind], STYLE[change.kind])
     word = "drifted" if drifted else change.kind
-    said = word if not change.reason else f"{word}: {change.reason}"
+    headline = word if not change.reason else f"{word}: {change.reason}"
     if change.kind == "move" and change.moved_from and change.moved_from not in change.reason:
-        said += f" (was {change.moved_from})"
-    if change.kind == "replace" and "disk" not in said:
-        said += "; its disk and URL are lost"
+        headline += f" (was {change.moved_from})"
+    if change.kind == "replace" and "disk" not in headline:
+        headline += "; its disk and URL are lost"
     name = escape.line(change.server)
     head = f"{symbol:>3} {name}{' ' * (wide - escape.width(name))}  "
-    first, *rest = wrap(escape.line(said), width=WIDTH - escape.width(head))
+    first, *rest = wrap(escape.line(headline), width=WIDTH - escape.width(head))
     lines = [head.replace(symbol, paint(symbol, style, colour), 1) + first]
     lines += [" " * escape.width(head) + part for part in rest]
     verbs = {a.verb for a in actions}
@@ -117,8 +117,10 @@ def _change(change: Change, actions: list[Action], wide: int, colour: bool) -> l
         if (action.verb == "rename" and "create" in verbs) or (action.verb == "record" and change.kind == "move"):
             continue  # goes without saying
         lines += wrap(escape.line(action.summary), f"      {action.verb:<8} ", " " * 15)
+    said = " ".join(escape.line(a.summary) for a in actions)
     for field in change.fields:
-        if _TOLD_BY.get(field.path.split(".")[0]) not in verbs:
+        sides = f"{value_text(field.before)} → {value_text(field.after)}"
+        if _TOLD_BY.get(field.path.split(".")[0]) not in verbs and sides not in said:
             lines += wrap(field_text(field), "      · ", " " * 10)
     return lines
 
