@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import select
 import shutil
 import signal
 import tempfile
-import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,15 +80,19 @@ def daemon() -> Iterator[Place]:
 
 
 def _end(home: Path) -> None:
-    """Only the daemon that has this home as its argument."""
+    """End the daemon that has this home as its argument, and wait for it: it may be a child of ours or not."""
     for proc in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = (proc / "cmdline").read_bytes().split(b"\0")
-            if str(home).encode() in words and any(b"mcpiac" in word for word in words):
-                os.kill(int(proc.name), signal.SIGTERM)
-                deadline = time.monotonic() + 20
-                while proc.exists() and time.monotonic() < deadline:
-                    time.sleep(0.02)
+            if b"mcpiac.local" not in words or str(home).encode() not in words:
+                continue
+            pid = int(proc.name)
+            held = os.pidfd_open(pid)
+            signal.pidfd_send_signal(held, signal.SIGTERM)
+            assert select.select([held], [], [], 20)[0], f"the daemon {pid} does not end"
+            os.close(held)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
 
 
 @pytest.fixture(

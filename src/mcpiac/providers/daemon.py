@@ -84,6 +84,9 @@ class Daemon:
         deadline, pause = time.monotonic() + START_SECONDS, 0.005
         while not self.listens():
             ended = process.poll()
+            if ended is None and time.monotonic() >= deadline:
+                process.kill()
+                process.wait()
             if (ended is not None and ended != 0) or time.monotonic() >= deadline:
                 raise self._failed(ended)
             await asyncio.sleep(pause)
