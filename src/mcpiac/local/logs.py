@@ -21,25 +21,25 @@ _STREAMS = frozenset({"stdout", "stderr", "system"})
 
 def tail(disk: Path, service: str, lines: int) -> list[LogItem]:
     """The newest lines, oldest first; empty when there is no log."""
-    lines = max(0, min(lines, TAIL_MAX))
-    found: list[LogItem] = []
-    for name in (f"{service}.log", f"{service}.log.1"):
-        text = _end(disk, f"{FOLDER}/{name}")
-        found = [item for line in text.split(b"\n") if line for item in (parse(line),)] + found
-        if len(found) >= lines:
-            break
-    return found[-lines:] if lines else []
+    fd = _open(disk, f"{FOLDER}/{service}.log")
+    try:
+        return _tail(disk, service, lines, b"" if fd is None else _end(fd))
+    finally:
+        if fd is not None:
+            os.close(fd)
 
 
 async def follow(disk: Path, service: str, lines: int) -> AsyncIterator[LogItem]:
     """The newest lines, then each new one; never ends by itself. A file put aside is left for the new one."""
     path = f"{FOLDER}/{service}.log"
-    for item in tail(disk, service, lines):
-        yield item
     fd, at, rest = _open(disk, path), 0, b""
-    if fd is not None:
-        at = os.fstat(fd).st_size
     try:
+        text = b""
+        if fd is not None:
+            at = os.fstat(fd).st_size
+            text, _, rest = _end(fd, at).rpartition(b"\n")
+        for item in _tail(disk, service, lines, text):
+            yield item
         while True:
             data = os.pread(fd, 64 * 1024, at) if fd is not None else b""
             if data:
@@ -82,14 +82,24 @@ def _open(disk: Path, path: str) -> int | None:
         return None
 
 
-def _end(disk: Path, path: str) -> bytes:
-    fd = _open(disk, path)
-    if fd is None:
-        return b""
-    try:
-        size = os.fstat(fd).st_size
-        start = max(0, size - _READ_MAX)
-        data = os.pread(fd, _READ_MAX, start)
-    finally:
-        os.close(fd)
+def _tail(disk: Path, service: str, lines: int, text: bytes) -> list[LogItem]:
+    """The newest of ``text`` (of the newer file), and of the older file where those are too few."""
+    lines = max(0, min(lines, TAIL_MAX))
+    found = text.split(b"\n")
+    if sum(1 for line in found if line) < lines:
+        older = _open(disk, f"{FOLDER}/{service}.log.1")
+        if older is not None:
+            try:
+                found = _end(older).split(b"\n") + found
+            finally:
+                os.close(older)
+    kept = [line for line in found if line]
+    return [parse(line) for line in kept[-lines:]] if lines else []
+
+
+def _end(fd: int, size: int | None = None) -> bytes:
+    """The last ``_READ_MAX`` bytes before ``size``, from the beginning of a line on."""
+    size = os.fstat(fd).st_size if size is None else size
+    start = max(0, size - _READ_MAX)
+    data = os.pread(fd, size - start, start)
     return data.partition(b"\n")[2] if start else data

@@ -61,7 +61,8 @@ def examine(home: Path) -> tuple[Finding, ...]:
 
 def kernel(release: str, version: str) -> Finding:
     """Its age, and whether it is a real one (WSL1 has no namespaces)."""
-    if "microsoft" in version.lower() and "wsl2" not in version.lower() and "-microsoft" not in release.lower():
+    both = f"{release} {version}".lower()
+    if "microsoft" in both and "wsl2" not in both and "microsoft-standard" not in both:
         means, cure = "WSL1 has no namespaces", "wsl --set-version <distribution> 2"
         return Finding("wsl1", "error", "kernel", release, means, cure)
     numbers = tuple(int(part) for part in release.split("-")[0].split("+")[0].split(".")[:2] if part.isdigit())
