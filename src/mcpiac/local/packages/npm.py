@@ -171,6 +171,7 @@ def _entry(package: PackageItem, tree: Path, guest: str) -> tuple[str, ...]:
     bins = about.get("bin") or {}
     if isinstance(bins, str):
         bins = {short: bins}
+    bins = {name: script for name, script in bins.items() if isinstance(script, str)}
     if not bins:
         hint = "it is a library; a server that it holds needs `command:`"
         raise PackageError("no_program", f"npm:{package.name} has no program to run (no `bin`)", hint=hint)
