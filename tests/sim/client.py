@@ -27,7 +27,7 @@ from mcpiac.providers import registry
 from mcpiac.state.lock import Holder
 from mcpiac.state.store import Session, Store
 from tests.sim import virtual
-from tests.sim.net import Net, provider, virtual_time
+from tests.sim.net import FAULTS, Net, provider, virtual_time
 from tests.sim.platter import Platter, SimDisk
 from tests.sim.virtual import Clock, Killed
 from tests.sim.world import World
@@ -118,6 +118,7 @@ class Trouble:
     at that round of its loop; ``interrupt_at`` are requests at which it is asked to stop."""
 
     rate: float = 0.0
+    kinds: Sequence[str] = FAULTS
     fail_at: dict[int, str] = field(default_factory=dict)
     disk: Callable[[str, int], bool] = lambda what, number: False
     kill_round: int | None = None
@@ -140,7 +141,12 @@ class Process:
         self.disk = SimDisk(machine.platter, lambda what: trouble.disk(what, self.disk.operations), self._died)
         self.stop = Stop()
         self.net = Net(
-            machine.world, machine.rng, rate=trouble.rate, fail_at=trouble.fail_at, hook=self._before_request
+            machine.world,
+            machine.rng,
+            rate=trouble.rate,
+            kinds=trouble.kinds,
+            fail_at=trouble.fail_at,
+            hook=self._before_request,
         )
         self.net.wrong_account = trouble.wrong_account
 

@@ -14,6 +14,7 @@ from mcpiac.model.record import State
 from mcpiac.model.spec import Egress, FileSpec, Lifecycle, Package, SecretRef, ServerSpec, Stack
 from tests.sim import invariants
 from tests.sim.client import STACK, Ended, Machine, Process, SimDisk, Trouble, stack_of
+from tests.sim.net import FAULTS
 from tests.sim.virtual import Clock
 from tests.sim.world import CANARY, USABLE, World
 
@@ -60,6 +61,8 @@ class History:
         """One edit of the stack file or of a secret's value."""
         name = self.rng.choice(NAMES)
         spec = self.servers.get(name)
+        if spec is None and name in {other.lifecycle.moved_from for other in self.servers.values()}:
+            return
         if spec is None:
             self.servers[name] = self.spec()
             self._value(name)
@@ -94,9 +97,12 @@ class History:
         """Trouble for one process."""
         rng = self.rng
         one = Trouble(rate=rng.choice((0.0, 0.0, 0.03, 0.1, 0.3)))
+        if rng.random() < 0.2:
+            # The same few faults again and again: what retries run into.
+            one.rate, one.kinds = rng.choice((0.3, 0.6)), rng.sample(FAULTS, rng.randint(1, 3))
         kind = rng.random()
         if kind < 0.35:
-            one.kill_round = rng.randint(1, 400)
+            one.kill_round = rng.randint(1, 60 + 120 * max(1, len(self.servers)))
         elif kind < 0.55:
             one.disk = self._disk_trouble()
         elif kind < 0.7:
@@ -107,7 +113,7 @@ class History:
         recorded = bool(self.lineage and self.world.ours(self.lineage))
         one.wrong_account = self.extended and recorded and rng.random() < 0.03
         self.steps.append(
-            f"trouble: rate {one.rate} kill {one.kill_round} disk {kind if 0.35 <= kind < 0.55 else None} "
+            f"trouble: rate {one.rate} {'' if len(one.kinds) > 3 else one.kinds} kill {one.kill_round} disk {kind if 0.35 <= kind < 0.55 else None} "
             f"interrupt {one.interrupt_at} wrong {one.wrong_account}"
         )
         return one
@@ -179,8 +185,8 @@ class History:
         return state
 
     def _made(self) -> bool:
-        """Whether a sandbox was ever made: before that, a lineage binds nothing."""
-        return any(not box.foreign for box in self.world.made)
+        """Whether a sandbox was ever made under the lineage: before that, it binds nothing."""
+        return any((box.owner or "").startswith(f"{self.lineage}/") for box in self.world.made)
 
     def broken(self, why: str) -> Broken:
         steps = "\n    ".join(self.steps)

@@ -90,7 +90,7 @@ def as_declared(machine: Machine, state: State, servers: dict[str, ServerSpec]) 
         if expired:
             continue
         if spec.disabled:
-            assert box.state == "archived", f"{name} is disabled and {box.state}"
+            assert box.state in ("archived", "error"), f"{name} is disabled and {box.state}"
             continue
         assert box.state in USABLE, f"{name} is {box.state}"
         given = {key: value for key, value in box.env.items() if key != "MCPIAC_OWNER"}

@@ -7,7 +7,7 @@ import copy
 import email.utils
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -58,12 +58,14 @@ class Net(httpx.AsyncBaseTransport):
         rng: random.Random,
         *,
         rate: float = 0.0,
+        kinds: Sequence[str] = FAULTS,
         fail_at: dict[int, str] | None = None,
         hook: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.world = world
         self.rng = rng
         self.rate = rate
+        self.kinds = kinds
         self.fail_at = fail_at or {}
         self.hook = hook
         self.requests = 0
@@ -75,7 +77,7 @@ class Net(httpx.AsyncBaseTransport):
         self.hook(self.requests)
         fault = self.fail_at.get(self.requests)
         if fault is None and self.rng.random() < self.rate:
-            fault = self.rng.choice(FAULTS)
+            fault = self.rng.choice(self.kinds)
         await asyncio.sleep(self.rng.choice((0.001, 0.02, 0.13)))
         return await self._faulty(request, fault) if fault else self._answer(request)
 
