@@ -25,10 +25,13 @@ class McpProbe:
         deadline = time.monotonic() + timeout
         wait = FIRST_WAIT
         while True:
-            left = deadline - time.monotonic()
+            left = max(0.5, deadline - time.monotonic())
             try:
-                count = await self._once(url, token, min(30.0, max(1.0, left)))
+                async with asyncio.timeout(left):
+                    count = await self._once(url, token, left)
                 break
+            except TimeoutError as fault:
+                raise _silent("it took the request and says nothing", timeout) from fault
             except Unavailable as fault:
                 if time.monotonic() + wait >= deadline:
                     raise _silent(str(fault), timeout) from fault
@@ -54,9 +57,8 @@ class McpProbe:
         except RpcError as fault:
             raise ProviderError(
                 "rejected",
-                f"the server speaks MCP, and refuses to begin: {fault}",
+                f"no MCP session could be opened: {fault}",
                 code="mcp-error",
-                hint="Its log says more: `mcpiac logs SERVER`.",
             ) from fault
         except NotMcp as fault:
             raise ProviderError(
@@ -96,5 +98,5 @@ def _silent(why: str, timeout: float) -> ProviderError:
         "rejected",
         f"no answer through its URL within {timeout:.0f} s: {why}",
         code="server-silent",
-        hint="Its log says more: `mcpiac logs SERVER`. A server that needs longer: `timeouts: {check: SECONDS}`.",
+        hint="A server that needs longer: `timeouts: {check: SECONDS}`.",
     )

@@ -90,9 +90,13 @@ class Live:
         self._rows: dict[str, _Row] = {}
         console = Console(file=screen.err, no_color=not screen.colour_err, highlight=False, markup=False, emoji=False)
         self._live = RichLive(
-            console=console, refresh_per_second=8, get_renderable=self._picture, transient=False, redirect_stderr=False,
-            redirect_stdout=False, vertical_overflow="ellipsis",
-        )  # fmt: skip
+            console=console,
+            refresh_per_second=8,
+            get_renderable=self._picture,
+            redirect_stderr=False,
+            redirect_stdout=False,
+            vertical_overflow="ellipsis",
+        )
         self._running = False
 
     def __call__(self, event: Event) -> None:

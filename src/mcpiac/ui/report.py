@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mcpiac.model.codec import plain
@@ -75,7 +75,7 @@ def report(tallies: Sequence[Tally], seconds: float, again: str, colour: bool = 
         said = f"Done in {span(seconds)}{tail} {done} of {count(actions, 'action')}."
         return "\n".join(wrap(said)).replace("Done", paint("Done", "green", colour), 1)
     parts = []
-    failures = [f.diagnostic for t in tallies for f in t.failed] + [d for t in tallies for d in t.faults]
+    failures = [_with_log(f) for t in tallies for f in t.failed] + [d for t in tallies for d in t.faults]
     if failures:
         parts.append(diagnostics.render(failures, colour))
     stopped = any(t.cut or (t.finished is not None and t.finished.interrupted) for t in tallies)
@@ -99,6 +99,15 @@ def report(tallies: Sequence[Tally], seconds: float, again: str, colour: bool = 
         f"What was done is recorded. Go on with:  {again}"
     )
     return "\n\n".join(parts)
+
+
+def _with_log(event: ActionFailed) -> Diagnostic:
+    """Where a server did not come up, its own log is the next thing to read."""
+    d = event.diagnostic
+    if event.action.verb not in ("exec", "check") or event.in_doubt:
+        return d
+    line = f"Its log:  mcpiac logs {event.stack}/{event.action.server}"
+    return replace(d, hint=f"{d.hint}\n{line}" if d.hint else line)
 
 
 def urls(states: Sequence[State], only: Mapping[str, set[str]] | None = None) -> str:

@@ -88,6 +88,8 @@ def servers(value: Plan) -> set[str]:
 
 def _unchanged(value: Plan) -> str:
     known = servers(value)
+    if not known and (value.options.target or value.options.exclude or value.options.labels):
+        return f"{escape.line(value.stack)}  No changes. None of its servers was chosen."
     if not known:
         return f"{escape.line(value.stack)}  No changes. Nothing is declared and nothing is recorded."
     parts = [f"{count(len(known), 'server')} as declared"]

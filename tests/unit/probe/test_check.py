@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -186,6 +187,22 @@ def test_what_never_answers_is_told_with_its_last_words() -> None:
     fault = fault_of(lambda *_: (503, "text/plain", b"the server exited with 1"), timeout=0.3)
     assert fault.code == "server-silent"
     assert "the server exited with 1" in str(fault)
+
+
+def test_what_takes_a_request_and_is_silent_ends_with_the_time_given() -> None:
+    released = threading.Event()
+
+    def answer(message: dict[str, Any], headers: Any) -> tuple[int, str, bytes]:
+        released.wait(20)
+        return modern(message, headers)
+
+    began = time.monotonic()
+    with serving(answer) as url:
+        with pytest.raises(ProviderError, match=r"no answer .* within 1 s"):
+            check(url, timeout=1)
+        took = time.monotonic() - began
+        released.set()
+    assert took < 4
 
 
 def test_nothing_listens() -> None:
