@@ -122,7 +122,8 @@ class Exchange:
         self.sent += len(data)
         if self.bodyless:
             return
-        self._client.listener.moved(self)
+        if not (self.stream and rules.is_keepalive(data)):
+            self._client.listener.moved(self)
         self.out += b"%x\r\n%b\r\n" % (len(data), data) if self.chunk else data
 
     def response_ended(self) -> None:

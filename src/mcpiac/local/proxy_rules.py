@@ -285,6 +285,14 @@ def is_stream(request: Request) -> bool:
     return request.method == b"POST" and request.get(b"mcp-method") == b"subscriptions/listen"
 
 
+_COMMENTS = re.compile(rb"(?::[^\r\n]*|)(?:\r?\n(?::[^\r\n]*|))*")
+
+
+def is_keepalive(data: bytes) -> bool:
+    """Whether a piece of an event stream holds comments alone: a server's way to keep the connection, no use of it."""
+    return len(data) <= 256 and _COMMENTS.fullmatch(data) is not None
+
+
 @dataclass(slots=True)
 class Response:
     """One response head as the parser gave it."""

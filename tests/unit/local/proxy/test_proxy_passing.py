@@ -43,14 +43,16 @@ def test_requests_and_answers_pass_and_connections_are_kept_on_both_sides(proxie
     proxied.run(conversation)
 
 
-def test_events_come_through_one_by_one(proxied: Any) -> None:
-    go_on = asyncio.Event()
+def test_events_come_through_one_by_one_and_a_comment_is_no_activity(proxied: Any) -> None:
+    go_on, go_on_again = asyncio.Event(), asyncio.Event()
 
     async def handler(reader: Reader, writer: Writer) -> None:
         await head(reader)
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
         writer.write(chunk(b"data: 1\n\n"))
         await go_on.wait()
+        writer.write(chunk(b": keep-alive\n\n"))
+        await go_on_again.wait()
         writer.write(chunk(b"data: 2\n\n") + b"0\r\n\r\n")
 
     async def conversation(world: Any) -> None:
@@ -60,8 +62,13 @@ def test_events_come_through_one_by_one(proxied: Any) -> None:
             assert isinstance(await client.event(), h11.Response)
             assert bytes((await client.event()).data) == b"data: 1\n\n"
             assert (world.guests.busy, world.guests.streams) == (0, 1)  # found out by the response
+            moved = world.guests.told.count(("bytes", True))
             go_on.set()
+            assert bytes((await client.event()).data) == b": keep-alive\n\n"
+            assert world.guests.told.count(("bytes", True)) == moved
+            go_on_again.set()
             assert bytes((await client.event()).data) == b"data: 2\n\n"
+            assert world.guests.told.count(("bytes", True)) == moved + 1
             assert isinstance(await client.event(), h11.EndOfMessage)
         await world.until(lambda: world.guests.streams == 0)
 

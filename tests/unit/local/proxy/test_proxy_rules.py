@@ -214,3 +214,20 @@ def test_an_answer_tells_no_scheme_to_try() -> None:
     text = rules.UNAUTHORISED.render(close=False)
     assert b"www-authenticate" not in text.lower()
     assert b"sandbox" not in text
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b": keep-alive\n\n", True),
+        (b":\r\n\r\n", True),
+        (b"\n", True),
+        (b": a\n: b\n\n", True),
+        (b"data: 1\n\n", False),
+        (b": a\ndata: 1\n\n", False),
+        (b"event: ping\n\n", False),
+        (b":" + b"a" * 300, False),
+    ],
+)
+def test_a_comment_on_an_event_stream_is_no_use_of_it(data: bytes, expected: bool) -> None:
+    assert rules.is_keepalive(data) is expected
