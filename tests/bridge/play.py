@@ -40,6 +40,8 @@ class Stage:
 
     def play(self, commands: list[do.Command]) -> list[do.Command]:
         self.log += commands
+        if any(isinstance(c, do.Wake) for c in commands):
+            commands = commands + self.play(self.hub.wake(self.now))
         for command in list(commands):
             if isinstance(command, do.End) and self.reap:
                 commands = commands + self.play(self.hub.reaped(command.child, self.now))

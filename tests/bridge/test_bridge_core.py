@@ -66,7 +66,7 @@ def test_a_refused_initialize_is_delivered_and_ends_the_child():
     assert answer.body.decode() == error
     assert "mcp-session-id" not in dict(answer.headers)
     assert stage.has(do.End, child=1)
-    assert stage.hub.sessions == {}
+    assert stage.hub.front.sessions == {}
 
 
 def test_a_child_that_ends_fails_every_call_then_the_session_is_unknown():
@@ -104,7 +104,7 @@ def test_idle_sessions_end_and_a_get_stream_keeps_one():
     dropped, _ = stage.session()
     stage.get(kept)
     stage.pass_time(11)
-    assert list(stage.hub.sessions) == [kept]
+    assert list(stage.hub.front.sessions) == [kept]
     assert stage.respond(stage.post(call(), dropped)).status == 404
 
 
@@ -115,8 +115,8 @@ def test_the_idlest_makes_room_and_busy_sessions_are_never_ended():
     second, _ = stage.session()
     stage.post(call(), second)
     third, _ = stage.session()
-    assert set(stage.hub.sessions) == {second, third}
-    assert first not in stage.hub.sessions
+    assert set(stage.hub.front.sessions) == {second, third}
+    assert first not in stage.hub.front.sessions
     stage.post(call(), third)
     refused = stage.respond(stage.post(init_text()))
     assert refused.status == 503
@@ -245,6 +245,17 @@ def test_what_comes_while_no_client_listens_waits_for_the_get_stream():
     stage.output(child, note("early"))
     get = stage.get(sid)
     assert stage.texts(get) == [note("early")]
+
+
+def test_a_large_answer_close_behind_a_notification_goes_as_json():
+    stage = Stage()
+    sid, child = stage.session()
+    get = stage.get(sid)
+    exchange = stage.post(call(), sid)
+    large = result("1", '"' + "x" * (2 << 20) + '"')
+    stage.output(child, note("first"), large)
+    assert stage.respond(exchange).body.decode() == large
+    assert stage.texts(get) == [note("first")]
 
 
 def test_resuming_replays_what_was_not_seen_and_goes_on():

@@ -69,6 +69,12 @@ class Abort(NamedTuple):
     exchange: int
 
 
+class Wake(NamedTuple):
+    """Call `Hub.wake` after so many seconds."""
+
+    seconds: float
+
+
 class Log(NamedTuple):
     """A line for the log; never a body, never a value of the environment."""
 
@@ -79,4 +85,4 @@ class Quit(NamedTuple):
     """Nothing is left: end the bridge with status 0."""
 
 
-Command = Union[Spawn, Write, End, Reading, Respond, Begin, Data, Finish, Abort, Log, Quit]  # noqa: UP007 - evaluated, and 3.9 has no |
+Command = Union[Spawn, Write, End, Reading, Respond, Begin, Data, Finish, Abort, Wake, Log, Quit]  # noqa: UP007 - evaluated, and 3.9 has no |

@@ -6,10 +6,9 @@ import json
 from typing import Any
 
 from .core import Core
-from .pool import Pool
 
 
-def page(core: Core, sessions: int, living: int, pool: Pool, stopping: bool) -> tuple[int, bytes]:
+def page(core: Core, sessions: int, living: int, stopping: bool) -> tuple[int, bytes]:
     """HTTP status and JSON body. 503 when the last child ended before it said anything, or stopping."""
     facts = core.facts
     failure = facts.failure

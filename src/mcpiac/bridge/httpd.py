@@ -45,6 +45,7 @@ class Connection(asyncio.Protocol):
         self._ahead = 0
         self._reading = True
         self._draining = False
+        self._drained: asyncio.TimerHandle | None = None
         self.exchange: int | None = None
         self.moved = 0  # changes whenever bytes move; the edge closes connections that stand still
 
@@ -58,6 +59,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         exchange, self.exchange = self.exchange, None
         self._transport = None
+        if self._drained is not None:
+            self._drained.cancel()
         self._core.closed(self)
         if exchange is not None:
             self._core.gone(exchange)
@@ -135,10 +138,10 @@ class Connection(asyncio.Protocol):
         head, body = self._head, b"".join(self._body)
         assert head is not None
         self._body = []
-        self.exchange = self._core.new_exchange(self)
         if self._refusal is not None:
             self._refuse(self._refusal)
         else:
+            self.exchange = self._core.new_exchange(self)
             self._core.request(self.exchange, head, body)
 
     def _refuse(self, refusal: Refusal, close: bool = False) -> None:
@@ -159,7 +162,7 @@ class Connection(asyncio.Protocol):
             except OSError:  # the client has gone already
                 self._transport.close()
                 return
-            self._loop.call_later(_DRAIN_SECONDS, self.close)
+            self._drained = self._loop.call_later(_DRAIN_SECONDS, self.close)
 
     def _broken(self, exc: h11.RemoteProtocolError) -> None:
         if self._h11.our_state in (h11.IDLE, h11.SEND_RESPONSE) and self.exchange is None:

@@ -11,28 +11,13 @@ from collections.abc import Callable, Iterable
 from . import commands as do
 from .channel import Event
 from .core import Core, Ended
-from .gate import (
-    BRIDGE_ERROR,
-    INVALID_REQUEST,
-    LEGACY_VERSIONS,
-    PARSE_ERROR,
-    Head,
-    Refusal,
-    Rules,
-    accepts,
-    check_modern,
-    error_text,
-    is_modern,
-)
+from .front import JSON, Front
+from .gate import BRIDGE_ERROR, Head, Refusal, Rules
 from .health import page
-from .jsonscan import Message, NotJSON, parse
 from .limits import Limits
 from .pool import Pool
 from .probe import Prober
 from .session import Session
-from .stream import Stream
-
-_JSON = ("content-type", "application/json")
 
 
 class Hub:
@@ -40,12 +25,9 @@ class Hub:
         self.core = Core(limits)
         self.limits = limits
         self.rules = rules
-        self.sessions: dict[str, Session] = {}
         self.pool = Pool(self.core)
         self.prober = Prober(self.core)
-        self._new_id = new_id
-        self._by_child: dict[int, Session] = {}
-        self._streams: dict[int, tuple[Session | None, Stream]] = {}  # by exchange
+        self.front = Front(self.core, self.pool, self.prober, new_id)
         self._living: set[int] = set()  # children that have not ended
         self._stop_at: float | None = None
         self._stopped = False  # everything has been told to end
@@ -58,19 +40,15 @@ class Hub:
         if head.path == self.rules.health_path:
             self._health(exchange, head, now)
         elif self._stop_at is not None:
-            self._refuse(exchange, Refusal(503, BRIDGE_ERROR, "the bridge is stopping"))
-        elif head.method == "POST":
-            self._post(exchange, head, body, now)
-        elif head.method == "GET":
-            self._get(exchange, head, now)
+            self.front.refuse(exchange, Refusal(503, BRIDGE_ERROR, "the bridge is stopping"))
         else:
-            self._delete(exchange, head, now)
+            self.front.request(exchange, head, body, now)
         return self._flush(now)
 
     def gone(self, exchange: int, now: float) -> list[do.Command]:
         """The client of an exchange closed its connection before the answer was complete."""
         self.prober.gone(exchange)
-        session, stream = self._streams.pop(exchange, (None, None))
+        session, stream = self.front.streams.pop(exchange, (None, None))
         if stream is None or stream.exchange != exchange:
             return self._flush(now)
         stream.gone()
@@ -79,12 +57,12 @@ class Hub:
             self.pool.gone(stream, now)
         elif not session.is_open and not session.closed:
             session.close("the client left during initialize", now)
-            self._drop(session)
+            self.front.drop(session)
         return self._flush(now)
 
     def blocked(self, exchange: int, on: bool, now: float) -> list[do.Command]:
         """The client of an exchange reads too slowly, or has caught up."""
-        session, stream = self._streams.get(exchange, (None, None))
+        session, stream = self.front.streams.get(exchange, (None, None))
         if stream is not None and stream.exchange == exchange:
             stream.blocked(on, now)
             if session is not None:
@@ -115,12 +93,12 @@ class Hub:
         if channel.calls or not channel.heard:
             self.core.counters.crashes += 1
         self.core.log(f"child {child}: {ended.status}")
-        session = self._by_child.pop(child, None)
+        session = self.front.by_child.pop(child, None)
         if session is not None:
             if session.ended(ended, now):
                 self._restart(session, now)
             else:
-                self._drop(session)
+                self.front.drop(session)
         elif self.pool.owns(channel):
             self.pool.ended(channel, ended, now)
         self.prober.ended(channel, ended, now)
@@ -140,9 +118,15 @@ class Hub:
 
     # events: time
 
+    def wake(self, now: float) -> list[do.Command]:
+        """The moment that a `Wake` asked for."""
+        for _, stream in list(self.front.streams.values()):
+            stream.release(now)
+        return self._flush(now)
+
     def tick(self, now: float) -> list[do.Command]:
         """About once a second."""
-        for session in list(self.sessions.values()):
+        for session in list(self.front.sessions.values()):
             session.tick(now)
             idle = now - max(session.last_used, session.channel.last_used)
             unused = not session.closed and not session.pending() and session.get.exchange is None
@@ -150,10 +134,10 @@ class Hub:
                 self.core.log("session ended: idle")
                 session.close("idle", now)
             if session.closed:
-                self._drop(session)
+                self.front.drop(session)
         self.pool.tick(now)
         self.prober.tick(now)
-        for exchange, (_, stream) in list(self._streams.items()):
+        for exchange, (_, stream) in list(self.front.streams.items()):
             if stream.blocked_since is not None and now - stream.blocked_since >= self.limits.client:
                 self.core.out.append(do.Abort(exchange))
         if self._stop_at is not None and now >= self._stop_at and not self._stopped:
@@ -167,179 +151,14 @@ class Hub:
                 self._stop_now(now)
         else:
             self._stop_at = now + self.limits.grace
-            for session in self.sessions.values():
+            for session in self.front.sessions.values():
                 session.get.finish()
             self.core.log("stopping")
         return self._flush(now)
 
     def busy(self) -> bool:
         """Whether time matters at all."""
-        return bool(self._living or self._streams or self.sessions) or self._stop_at is not None
-
-    # HTTP
-
-    def _post(self, exchange: int, head: Head, body: bytes, now: float) -> None:
-        try:
-            text = body.decode("utf-8").lstrip("\ufeff")
-            found = parse(text)
-        except (UnicodeDecodeError, NotJSON) as exc:
-            why = "the body is not UTF-8" if isinstance(exc, UnicodeDecodeError) else str(exc)
-            self._refuse(exchange, Refusal(400, PARSE_ERROR, "the body is not JSON: " + why))
-            return
-        batch = found if isinstance(found, list) else [found]
-        sid = head.headers.get("mcp-session-id")
-        if not batch or any(m.kind == "other" or m.duplicate for m in batch):
-            self._refuse(exchange, Refusal(400, INVALID_REQUEST, "the body is no JSON-RPC message"))
-        elif sid is not None:
-            self._post_session(exchange, head, sid, batch, isinstance(found, list), now)
-        elif len(batch) != 1 or isinstance(found, list):
-            self._refuse(exchange, Refusal(400, INVALID_REQUEST, "a batch needs a session"))
-        elif is_modern(head, batch[0]):
-            self._post_modern(exchange, head, batch[0], now)
-        elif batch[0].method == "initialize" and batch[0].kind == "request":
-            self._initialize(exchange, head, batch[0], now)
-        else:
-            self._refuse(
-                exchange,
-                Refusal(400, INVALID_REQUEST, "Mcp-Session-Id is missing; a session begins with initialize"),
-                batch[0].raw_id if batch[0].kind == "request" else None,
-            )
-
-    def _post_session(
-        self, exchange: int, head: Head, sid: str, batch: list[Message], many: bool, now: float
-    ) -> None:
-        session = self._session(exchange, head, sid, batch[0].raw_id if batch[0].kind == "request" else None)
-        if session is None:
-            return
-        if many and session.version != "2025-03-26":
-            refusal = Refusal(400, INVALID_REQUEST, "batches exist only in protocol 2025-03-26")
-            self._refuse(exchange, refusal)
-            return
-        asks = [m for m in batch if m.kind == "request"]
-        for message in batch:
-            if message.kind != "request":
-                session.other(message, now)
-        if not asks:
-            self.core.out.append(do.Respond(exchange, 202, [], b""))
-            return
-        sse, json = accepts(head, "text/event-stream"), accepts(head, "application/json")
-        stream = session.new_stream(exchange, now, sse, json and not many)
-        self._streams[exchange] = (session, stream)
-        stream.pending = 1 if many else 0  # held until the whole batch has been asked
-        for message in asks:
-            session.request(stream, message, now)
-        if many:
-            stream.pending -= 1
-            if stream.pending == 0 and not stream.done:
-                stream.finish()
-
-    def _initialize(self, exchange: int, head: Head, message: Message, now: float) -> None:
-        if not self._make_room(now):
-            refusal = Refusal(503, BRIDGE_ERROR, "too many sessions are busy", (("retry-after", "5"),))
-            self._refuse(exchange, refusal, message.raw_id)
-            return
-        channel = self.prober.take(now)
-        second_hand = channel is not None
-        if channel is None:
-            channel = self.core.spawn(now, False)
-        session = Session(self.core, self._new_id(), channel, now, second_hand)
-        self.sessions[session.sid] = session
-        self._by_child[channel.child] = session
-        stream = session.new_stream(
-            exchange, now, accepts(head, "text/event-stream"), accepts(head, "application/json")
-        )
-        self._streams[exchange] = (session, stream)
-        session.open(stream, message, now)
-
-    def _post_modern(self, exchange: int, head: Head, message: Message, now: float) -> None:
-        if message.kind == "notification":
-            self.core.out.append(do.Respond(exchange, 202, [], b""))
-            return
-        if message.kind != "request":
-            self._refuse(exchange, Refusal(400, INVALID_REQUEST, "the body must be one request"))
-            return
-        refusal = check_modern(head, message) or self.pool.params.refuse(head, message)
-        if refusal is not None:
-            self._refuse(exchange, refusal, message.raw_id)
-            return
-        sse, json = accepts(head, "text/event-stream"), accepts(head, "application/json")
-        listens = message.method == "subscriptions/listen"
-        if listens and not sse:
-            self._refuse(
-                exchange, Refusal(406, INVALID_REQUEST, "Accept must name text/event-stream"), message.raw_id
-            )
-            return
-        stream = Stream(
-            self.core.out, self.limits, self.core.counters, exchange, now,
-            accepts_sse=sse, accepts_json=json, modern=True,
-        )  # fmt: skip
-        self._streams[exchange] = (None, stream)
-        if self.core.facts.modern is None:
-            self.prober.hold(stream, message, now)
-        else:
-            self.pool.request(stream, message, now)
-
-    def _get(self, exchange: int, head: Head, now: float) -> None:
-        sid = head.headers.get("mcp-session-id")
-        if sid is None:
-            refusal = Refusal(405, INVALID_REQUEST, "no stream without a session", (("allow", "POST"),))
-            self._refuse(exchange, refusal)
-            return
-        session = self._session(exchange, head, sid, None)
-        if session is None:
-            return
-        session.last_used = now
-        last = head.headers.get("last-event-id")
-        if last is None:
-            stream: Stream | None = session.get
-            after = None
-        else:
-            number, _, seq = last.partition("-")
-            if not (number.isdigit() and seq.isdigit()):
-                self._refuse(exchange, Refusal(400, INVALID_REQUEST, "no such event: Last-Event-ID"))
-                return
-            after = int(seq)
-            stream = session.get if number == "0" else session.streams.get(int(number))
-            if stream is None:
-                session.replay(exchange, int(number), after)
-                return
-        assert stream is not None
-        if stream.exchange is not None:
-            self._streams.pop(stream.exchange, None)
-        self._streams[exchange] = (session, stream)
-        stream.attach(exchange, now, after)
-
-    def _delete(self, exchange: int, head: Head, now: float) -> None:
-        sid = head.headers.get("mcp-session-id")
-        if sid is None:
-            refusal = Refusal(405, INVALID_REQUEST, "no session to end", (("allow", "POST"),))
-            self._refuse(exchange, refusal)
-            return
-        session = self._session(exchange, head, sid, None)
-        if session is not None:
-            session.close("the client ended it", now)
-            self._drop(session)
-            self.core.out.append(do.Respond(exchange, 200, [_JSON], b"{}"))
-
-    def _session(self, exchange: int, head: Head, sid: str, raw_id: str | None) -> Session | None:
-        session = self.sessions.get(sid)
-        if "mcp-session-id" in head.repeated:
-            refusal = Refusal(400, INVALID_REQUEST, "mcp-session-id header appears more than once")
-        elif session is None or not session.is_open or session.closed:
-            refusal = Refusal(404, -32001, "Session not found: initialize again")
-        else:
-            version = head.headers.get("mcp-protocol-version")
-            if version is None or version == session.version or version in LEGACY_VERSIONS:
-                return session
-            refusal = Refusal(400, INVALID_REQUEST, "MCP-Protocol-Version is not the one of this session")
-        self._refuse(exchange, refusal, raw_id)
-        return None
-
-    def _refuse(self, exchange: int, refusal: Refusal, raw_id: str | None = None) -> None:
-        self.core.counters.refused += 1
-        text = error_text(raw_id, refusal.code, refusal.message, refusal.data)
-        headers = [_JSON, *refusal.headers]
-        self.core.out.append(do.Respond(exchange, refusal.status, headers, text.encode()))
+        return bool(self._living or self.front.streams or self.front.sessions) or self._stop_at is not None
 
     def _health(self, exchange: int, head: Head, now: float) -> None:
         wants_start = "start=1" in head.query.split("&")
@@ -350,8 +169,9 @@ class Hub:
             self._answer_health(exchange)
 
     def _answer_health(self, exchange: int) -> None:
-        status, body = page(self.core, len(self.sessions), len(self._living), self.pool, self._stop_at is not None)
-        self.core.out.append(do.Respond(exchange, status, [_JSON], body))
+        stopping = self._stop_at is not None
+        status, body = page(self.core, len(self.front.sessions), len(self._living), stopping)
+        self.core.out.append(do.Respond(exchange, status, [JSON], body))
 
     # children
 
@@ -367,16 +187,16 @@ class Hub:
                 self.core.facts.failure = None
             if self.prober.event(channel, event, now):
                 continue
-            session = self._by_child.get(child)
+            session = self.front.by_child.get(child)
             if session is None:
                 if self.pool.owns(channel):
                     self.pool.event(channel, event, now)
                 continue
             session.event(event, now)
             if session.closed:
-                self._drop(session)
+                self.front.drop(session)
             elif session.wants_fresh_child:
-                self._by_child.pop(child, None)
+                self.front.by_child.pop(child, None)
                 self.core.end(channel, "a fresh child for initialize")
                 self._restart(session, now)
             else:
@@ -384,7 +204,7 @@ class Hub:
 
     def _restart(self, session: Session, now: float) -> None:
         channel = self.core.spawn(now, False)
-        self._by_child[channel.child] = session
+        self.front.by_child[channel.child] = session
         session.restart(channel, now)
 
     def _hold(self, session: Session) -> None:
@@ -400,29 +220,13 @@ class Hub:
             channel.read_paused = False
             self.core.out.append(do.Reading(channel.child, True))
 
-    def _make_room(self, now: float) -> bool:
-        while len(self.sessions) >= self.limits.sessions:
-            idle = [s for s in self.sessions.values() if not s.pending()]
-            if not idle:
-                return False
-            oldest = min(idle, key=lambda s: (s.get.exchange is not None, s.last_used))
-            self.core.counters.evicted += 1
-            self.core.log("session ended: the limit of sessions is reached and it was the idlest")
-            oldest.close("the limit of sessions is reached", now)
-            self._drop(oldest)
-        return True
-
-    def _drop(self, session: Session) -> None:
-        self.sessions.pop(session.sid, None)
-        self._by_child.pop(session.channel.child, None)
-
     def _pending(self) -> bool:
-        return self.pool.pending() or self.prober.pending() or any(s.pending() for s in self.sessions.values())
+        return self.pool.pending() or self.prober.pending() or any(s.pending() for s in self.front.sessions.values())
 
     def _stop_now(self, now: float) -> None:
-        for session in list(self.sessions.values()):
+        for session in list(self.front.sessions.values()):
             session.close("the bridge is stopping", now)
-            self._drop(session)
+            self.front.drop(session)
         self.prober.fail_all("the bridge is stopping", now)
         self.pool.fail_all("the bridge is stopping", now)
         for channel in list(self.core.channels.values()):
@@ -449,7 +253,7 @@ class Hub:
             elif isinstance(command, do.End):
                 self.core.channels.pop(command.child, None)
             elif isinstance(command, (do.Respond, do.Finish, do.Abort)):
-                self._streams.pop(command.exchange, None)
+                self.front.streams.pop(command.exchange, None)
         commands = list(out)
         out.clear()
         if self._stopped and not self._living and not self._quit:

@@ -12,6 +12,7 @@ from .channel import Answer, Broken, Call, Channel, Event
 from .core import Core, Ended
 from .gate import BRIDGE_ERROR, error_text
 from .jsonscan import Message
+from .lines import Noise
 from .stream import Stream
 
 _PROBE_ID = '"mcpiac-bridge-probe"'
@@ -91,8 +92,8 @@ class Prober:
             self._answered(channel, event, now)
             return True
         if channel is self._channel or channel is self.spare:
-            if not isinstance(event, (Answer, Broken)) and hasattr(event, "why"):
-                self.core.noise(channel, event)  # type: ignore[arg-type]
+            if isinstance(event, Noise):
+                self.core.noise(channel, event)
             return True
         return False
 

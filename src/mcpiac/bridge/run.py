@@ -186,6 +186,8 @@ class Edge:
                 server.reading(command.on)
         elif isinstance(command, do.Log):
             self.output_log.write(command.text)
+        elif isinstance(command, do.Wake):
+            self.loop.call_later(command.seconds, lambda: self.apply(self.hub.wake(self.now())))
         elif isinstance(command, do.Quit) and not self.quit.done():
             self.quit.set_result(None)
 

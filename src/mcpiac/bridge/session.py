@@ -78,7 +78,13 @@ class Session:
             number=self._numbers, store=self.store, accepts_sse=sse, accepts_json=json,
         )  # fmt: skip
         stream.primed = self.version is not None and self.version >= _RESUMABLE_FROM
+        stream.spill = self._spill
         return stream
+
+    def _spill(self, texts: list[str]) -> None:
+        """Notifications whose call is answered by JSON go to the GET stream."""
+        for text in texts:
+            self.get.note(text, self.last_used)
 
     def request(self, stream: Stream, message: Message, now: float) -> None:
         self.last_used = now

@@ -8,12 +8,15 @@ a client that comes back with Last-Event-ID.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from . import commands as do
 from . import sse
 from .limits import Limits
 
 RETRY_MS = 1000
+LARGE = 1 << 20  # a current SDK refuses a larger event
+HOLD = 0.05  # seconds that first notifications wait: a large answer close behind them goes as JSON
 
 
 class Counters:
@@ -57,6 +60,7 @@ class Stream:
     __slots__ = (
         "_backlog",
         "_counters",
+        "_held",
         "_limits",
         "_out",
         "_seq",
@@ -75,6 +79,7 @@ class Stream:
         "opens",
         "pending",
         "primed",
+        "spill",
         "standing",
     )  # fmt: skip
 
@@ -98,6 +103,8 @@ class Stream:
         self._store = store
         self._seq = 0
         self._backlog: deque[tuple[bytes, bool]] = deque()
+        self._held: list[str] = []
+        self.spill: Callable[[list[str]], None] | None = None  # where held notifications go instead
         self.backlog_bytes = 0
         self.exchange = exchange
         self.number = number
@@ -119,13 +126,35 @@ class Stream:
     def note(self, text: str, now: float, droppable: bool = True) -> None:
         """A message before (or without) the answer."""
         if not self.begun and self.exchange is not None:
-            self.begin(now)
+            if droppable and self.accepts_json and len(self._held) < self._limits.queue:
+                if not self._held:
+                    self._out.append(do.Wake(HOLD))
+                self._held.append(text)
+                return
+            self.release(now)
+            if not self.begun:
+                self.begin(now)
         self._emit(text, now, droppable)
+
+    def release(self, now: float) -> None:
+        """Sends the notifications that were held back."""
+        held, self._held = self._held, []
+        if held and not self.begun and self.exchange is not None:
+            self.begin(now)
+        for text in held:
+            self._emit(text, now, True)
 
     def answer(self, text: str, now: float, status: int = 200) -> None:
         """The answer of one pending call; with the last one the stream is done."""
         self.pending -= 1
         last = self.pending <= 0
+        if self._held and last and len(text) >= LARGE - 4096:
+            held, self._held = self._held, []
+            if self.spill is not None:
+                self.spill(held)
+            else:
+                self._counters.dropped += len(held)
+        self.release(now)
         if self.exchange is not None and not self.begun and last and self.accepts_json:
             headers = [("content-type", "application/json")]
             if self.opens is not None and self.opened:
@@ -178,6 +207,7 @@ class Stream:
 
     def gone(self) -> None:
         """The client closed the connection."""
+        self._held.clear()
         self.exchange = None
         self.blocked_since = None
         if not self.standing:
@@ -241,7 +271,7 @@ class Stream:
             self._counters.dropped += 1
             return
         data = sse.event(text, None if store is None else self._next_id())
-        if len(data) > 1 << 20:
+        if len(data) > LARGE:
             self._counters.large_events += 1
         if store is not None:
             store.add(self.number, self._seq, data)
