@@ -8,6 +8,7 @@ idempotent: it is closed, and what is still to be done comes out of the next pla
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from mcpiac.executor import effects
 from mcpiac.model.action import Action, Entry
 from mcpiac.model.address import Address
 from mcpiac.model.diagnostic import Diagnostic, Severity
-from mcpiac.model.live import STOPPED, Found, LiveView, Unreadable
+from mcpiac.model.live import STOPPED, USABLE, Found, Live, LiveView, Unreadable
 from mcpiac.model.outcome import ProviderError
 from mcpiac.model.ports import Journal, Provider
 from mcpiac.model.record import Effect, Instance, SandboxRecord, State
@@ -72,16 +73,15 @@ async def recover(
     creates = [entry for entry in state.open if entry.action.verb == "create"]
     candidates = await _candidates(state, creates, live, provider) if creates and live.read else []
     for entry in state.open:
-        if entry.action.verb == "create":
-            if live.read:
-                findings += await _create(journal, entry, live, candidates, now, wanted)
-            else:
-                findings.append(
-                    _finding("warning", "create-in-doubt", state, entry, "live was not read", "plan again")
-                )
-        else:
+        if entry.action.verb != "create":
             await journal.end(entry, ok=False, effect=effects.NOTHING, note="to be planned again", plan_done=False)
             findings.append(_closed(state, entry))
+        elif not live.read:
+            said, hint = "what is live was not read", "run the command without --no-refresh"
+            findings.append(_finding("error", "create-unreadable", state, entry, said, hint))
+    if live.read:
+        work = (_create(journal, entry, live, candidates, now, wanted, provider) for entry in creates)
+        findings += await asyncio.gather(*work)
     return tuple(findings)
 
 
@@ -92,7 +92,8 @@ async def _create(
     candidates: Sequence[Candidate],
     now: datetime,
     wanted: Collection[str] | None,
-) -> list[Diagnostic]:
+    provider: Provider,
+) -> Diagnostic:
     state, action = journal.state, entry.action
     marker = action.payload["owner"]
     ours = [one.id for one in candidates if one.owner == marker]
@@ -100,15 +101,14 @@ async def _create(
     if known and entry.found not in ours:
         ours.append(entry.found or "")
     if len(ours) == 1:
-        found = live.sandboxes[ours[0]]
-        assert isinstance(found, Found)
+        found = await _started(live.sandboxes[ours[0]], action, provider)
         await journal.end(entry, ok=True, effect=adoption(action, found, live.instance, entry), note="adopted")
         said = f"sandbox {found.id} was made by an earlier run that did not end; it is recorded now"
-        return [_finding("note", "create-adopted", state, entry, said)]
+        return _finding("note", "create-adopted", state, entry, said)
     if ours:
         said = f"an earlier run made more than one sandbox: {', '.join(sorted(ours))}"
         hint = f"see which is the right one, then: mcpiac adopt {Address(state.stack, action.server)} ID"
-        return [_finding("error", "create-ambiguous", state, entry, said, hint)]
+        return _finding("error", "create-ambiguous", state, entry, said, hint)
     doubtful = [one for one in candidates if one.owner is None and entry.found in (None, one.id)]
     if entry.found is not None and isinstance(live.sandboxes.get(entry.found), Unreadable):
         doubtful.append(Candidate(entry.found, None, "it could not be read"))
@@ -116,13 +116,13 @@ async def _create(
         listed = "\n".join(f"{one.id}: {one.why}" for one in doubtful)
         said = "whether an earlier run made its sandbox could not be found out"
         hint = "make these readable (start them) and run the command again, or delete them if nobody needs them"
-        return [_finding("error", "create-unreadable", state, entry, said, hint, detail=listed)]
+        return _finding("error", "create-unreadable", state, entry, said, hint, detail=listed)
     young = now - _time(entry.began_at) <= KEY_LIVES
     still = wanted is None or action.server in wanted
     if entry.found is None and young and still:
-        return [_finding("note", "create-again", state, entry, "it is sent again with its key")]
+        return _finding("note", "create-again", state, entry, "it is sent again with its key")
     await journal.end(entry, ok=False, effect=effects.NOTHING, note="lost", plan_done=False)
-    return [_finding("note", "create-lost", state, entry, "no sandbox came of it; the entry is closed")]
+    return _finding("note", "create-lost", state, entry, "no sandbox came of it; the entry is closed")
 
 
 def adoption(action: Action, found: Found, instance: Instance | None, entry: Entry) -> Effect:
@@ -132,6 +132,17 @@ def adoption(action: Action, found: Found, instance: Instance | None, entry: Ent
         key: replace(box, name=found.name, stopped=False) for key, box in effect.sandboxes.items() if box is not None
     }
     return replace(effect, sandboxes=sandboxes)
+
+
+async def _started(seen: Live, action: Action, provider: Provider) -> Found:
+    """The sandbox once it is usable, or as it is where it does not become so: then the plan deals with it."""
+    assert isinstance(seen, Found)
+    if seen.state in USABLE or seen.state in STOPPED or seen.state == "error":
+        return seen
+    try:
+        return await provider.wait(seen.id, timeout=action.payload["timeout"])
+    except ProviderError:
+        return seen
 
 
 async def _candidates(state: State, creates: Sequence[Entry], live: LiveView, provider: Provider) -> list[Candidate]:
