@@ -103,7 +103,7 @@ def _carry_out(hands: Held, plans: Sequence[Plan], findings: Sequence[Diagnostic
     told = [note for session in hands.sessions.values() for note in session.notes]
     told += [notice for name in hands.providers for notice in registry.notices(name)]
     _show(screen, plans, [*told, *findings], manner)
-    if any(p.errors for p in plans):
+    if any(p.errors for p in plans) or any(one.severity == "error" for one in findings):
         return 1
     pending = [p for p in plans if p.pending]
     if not pending:

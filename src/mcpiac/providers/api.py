@@ -19,7 +19,17 @@ from pydantic import TypeAdapter, ValidationError
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
 
 from mcpiac.model.secret import Secret
-from mcpiac.providers.classify import BAD_ANSWER, NO_ANSWER, NOT_SENT, Operation, Refusal, judge, may_repeat, refusal
+from mcpiac.providers.classify import (
+    BAD_ANSWER,
+    NO_ANSWER,
+    NOT_SENT,
+    Operation,
+    Refusal,
+    judge,
+    kind,
+    may_repeat,
+    refusal,
+)
 from mcpiac.providers.redact import redact
 from mcpiac.wire import API_PREFIX, HEADER_ORG, HEADER_REQUEST_ID
 
@@ -118,7 +128,17 @@ class Api:
         ``secrets`` are values in the body that must never come back in a message.
         """
 
+        lost = False
+
         async def once() -> T:
+            nonlocal lost
+            try:
+                return await ask()
+            except Refused as refused:
+                lost = lost or kind(operation, refused.told) == "in_doubt"
+                raise
+
+        async def ask() -> T:
             request = self._request(method, path, params, json, headers, read)
             response = await self._send(request)
             if response.is_error or response.is_redirect:
@@ -134,7 +154,11 @@ class Api:
         try:
             return await self._repeated(operation, once)
         except Refused as refused:
-            raise judge(operation, refused.told, what, self._hidden(secrets)) from None
+            fault = judge(operation, refused.told, what, self._hidden(secrets))
+            if lost:
+                # An earlier attempt may have had its effect, whatever the last one was told.
+                fault.kind = "in_doubt"
+            raise fault from None
 
     async def lines(
         self,

@@ -125,6 +125,16 @@ def test_a_create_whose_answer_was_lost_is_found_by_its_marker() -> None:
     assert not scene.apply().plan.actions  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("last", ["throttled_seconds", "no_machine", "refused"])
+def test_a_refusal_after_a_lost_answer_does_not_hide_it(last: str) -> None:
+    scene = Scene("a")
+    scene.apply(Trouble(fail_at={**all_of(last), 3: "reset_after"}))
+    assert len(scene.world.made) == 1
+    assert len(scene.state.open) == 1
+    assert scene.apply().code == 0
+    assert len(scene.world.made) == 1
+
+
 def test_a_create_that_never_arrived_is_sent_again_with_its_key() -> None:
     scene = Scene("a")
     scene.apply(Trouble(fail_at=all_of("timeout_before")))
