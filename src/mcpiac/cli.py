@@ -23,9 +23,8 @@ def entry() -> NoReturn:
     code = main(sys.argv[1:])
     try:
         sys.stdout.flush()
-    except OSError:
-        code = code or ERROR
-        _discard_stdout()
+    except OSError as fault:
+        code = _unwritable(fault)
     sys.exit(code)
 
 
@@ -35,7 +34,10 @@ def main(argv: list[str]) -> int:
     if argv in (["version"], ["--version"], ["-V"]):
         from mcpiac.commands.version import number
 
-        print(f"mcpiac {number()}")
+        try:
+            print(f"mcpiac {number()}", flush=True)
+        except OSError as fault:
+            return _unwritable(fault)
         return DONE
     as_json = "--json" in argv or "--format=json" in argv
     try:
@@ -43,15 +45,22 @@ def main(argv: list[str]) -> int:
     except KeyboardInterrupt:
         print("\nInterrupted; nothing was changed by this run.", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:
-        _discard_stdout()
-        return ERROR
+    except BrokenPipeError as fault:
+        return _unwritable(fault)
     except Exception as fault:
         from mcpiac.model.diagnostic import Diagnosed
 
         if isinstance(fault, Diagnosed):
             return _diagnosed(fault, as_json)
         return _bug(fault)
+
+
+def _unwritable(fault: OSError) -> int:
+    """stdout took no more: a reader who left needs no words, a full disk does."""
+    if not isinstance(fault, BrokenPipeError):
+        print(f"error[output-not-written]: the output could not be written: {fault.strerror}", file=sys.stderr)
+    _discard_stdout()
+    return ERROR
 
 
 def _dispatch(argv: list[str]) -> int:

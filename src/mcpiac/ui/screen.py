@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
+from mcpiac.model.diagnostic import error
+
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
@@ -49,9 +51,14 @@ class Screen:
         )
 
     def result(self, text: str) -> None:
-        """A line or lines of the result."""
-        self.out.write(text + "\n")
-        self.out.flush()
+        """A line or lines of the result. Raises ``BrokenPipeError``, and ``Diagnosed`` for a full disk."""
+        try:
+            self.out.write(text + "\n")
+            self.out.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as fault:
+            raise error("output-not-written", f"the output could not be written: {fault.strerror}") from fault
 
     def tell(self, text: str) -> None:
         """A line or lines about the run. A reader who has gone away never stops a run."""
