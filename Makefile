@@ -40,10 +40,13 @@ test: $(DEV)  ## the fast tests (a few minutes)
 golden: $(DEV)  ## write the rendered text in tests/golden anew; look at the diff
 	MCPIAC_GOLDEN=write $(BIN)/pytest tests/unit/ui/test_golden.py
 
+docs: $(DEV)  ## write the parts of docs/ that are made from the code anew
+	MCPIAC_DOCS=write $(BIN)/pytest tests/unit/cli/test_commands_page.py
+
 clean:  ## remove what the tasks made (not the fleet: see demo-clean)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
 
-.PHONY: help install dev format check test golden clean
+.PHONY: help install dev format check test golden docs clean
 
 # The demo: two real servers from npm, each in a sandbox of its own. The tokens are fake, and say so.
 demo: $(BIN)/mcpiac  ## run two real MCP servers, each in a sandbox of its own, and prove it
