@@ -9,6 +9,7 @@ import asyncio
 import logging
 import math
 import random
+import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -31,6 +32,7 @@ from mcpiac.providers.classify import (
     refusal,
 )
 from mcpiac.providers.redact import redact
+from mcpiac.providers.spread import Spread
 from mcpiac.wire import API_PREFIX, HEADER_ORG, HEADER_REQUEST_ID
 
 T = TypeVar("T")
@@ -92,10 +94,8 @@ class Api:
             headers["Authorization"] = f"Bearer {key.reveal()}"
         if org:
             headers[HEADER_ORG] = org
-        limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections, keepalive_expiry=30)
         self._client = httpx.AsyncClient(
-            transport=httpx.AsyncHTTPTransport(uds=socket, limits=limits) if socket else None,
-            limits=limits,
+            transport=_transport(socket, connections),
             headers=headers,
             timeout=httpx.Timeout(connect=pace.connect, read=pace.read, write=pace.read, pool=None),
             follow_redirects=False,
@@ -278,6 +278,15 @@ class Api:
 
     def _why(self, fault: httpx.TransportError) -> str:
         return redact(str(fault) or _name(fault), self._hidden(()))
+
+
+def _transport(socket: str | None, connections: int) -> httpx.AsyncBaseTransport | None:
+    """None where the environment names a proxy: then httpx's own."""
+    if socket is None and urllib.request.getproxies():
+        return None
+    trust = httpx.create_ssl_context() if socket is None else False
+    limits = httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=30)
+    return Spread(lambda: httpx.AsyncHTTPTransport(verify=trust, uds=socket, limits=limits), connections)
 
 
 def _name(fault: Exception) -> str:
