@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import io
 import json
 import logging
 import logging.handlers
@@ -28,7 +29,6 @@ from mcpiac.local.fleet import Fleet, Instance
 from mcpiac.local.packages.process import Cell
 from mcpiac.local.packages.store import Store
 from mcpiac.local.proxy import Access
-from mcpiac.local.sandbox import reap
 from mcpiac.local.stage import Stage, StageError, first_uid
 
 log = logging.getLogger(__name__)
@@ -85,8 +85,7 @@ def instance(home: Path) -> Instance:
     except FileNotFoundError:
         made = Instance(secrets.token_hex(8), secrets.token_hex(32))
     fresh = home / "instance.json.new"
-    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "w", encoding="ascii") as file:
+    with open(fresh, "w", encoding="ascii", opener=_private) as file:
         json.dump({"id": made.id, "key": made.key}, file)
         file.flush()
         os.fsync(file.fileno())
@@ -94,12 +93,16 @@ def instance(home: Path) -> Instance:
     return made
 
 
+class _Log(logging.handlers.RotatingFileHandler):
+    """Each file of it is for its user alone."""
+
+    def _open(self) -> io.TextIOWrapper:
+        return open(self.baseFilename, self.mode, encoding=self.encoding, opener=_private)
+
+
 def keep_log(home: Path) -> None:
     """Everything is said in ``log/daemon.log``: rotated, bounded, without secrets, tokens and bodies."""
-    handler = logging.handlers.RotatingFileHandler(
-        home / "log" / "daemon.log", maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8"
-    )
-    os.chmod(home / "log" / "daemon.log", 0o600)
+    handler = _Log(home / "log" / "daemon.log", maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8")
     form = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S")
     form.converter = time.gmtime
     handler.setFormatter(form)
@@ -169,17 +172,19 @@ class Daemon:
 
     async def _needed(self, fleet: Fleet) -> None:
         """Until the end is asked for, or there was no sandbox for ``linger`` seconds."""
-        alone = 0.0
-        step = min(_LINGER_STEP, self._options.linger or _LINGER_STEP)
+        alone: float | None = None
+        step = min(_LINGER_STEP, max(self._options.linger, 0.05))
+        seldom = min(10 * _LINGER_STEP, max(self._options.linger, 0.05))
         while not self._stop.is_set():
             try:
-                async with asyncio.timeout(step if fleet.empty else _LINGER_STEP * 10):
+                async with asyncio.timeout(step if fleet.empty else seldom):
                     await self._stop.wait()
             except TimeoutError:
-                alone = alone + step if fleet.empty else 0.0
-            if alone >= self._options.linger:
-                log.info("no sandbox for %.0f s", alone)
-                return
+                now = time.monotonic()
+                alone = (alone or now) if fleet.empty else None
+                if alone is not None and now - alone >= self._options.linger:
+                    log.info("no sandbox for %.0f s", now - alone)
+                    return
 
 
 def unix_socket(run: Path) -> socket.socket:
@@ -221,15 +226,15 @@ def _access(line: Access) -> None:
     )
 
 
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
 def _write(path: Path, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "w", encoding="utf-8") as file:
+    with open(path, "w", encoding="utf-8", opener=_private) as file:
         file.write(text)
 
 
 def remember_pid(home: Path) -> None:
     """For ``daemon status`` and ``daemon stop``: who holds the lock."""
     _write(home / "run" / "daemon.pid", f"{os.getpid()}\n")
-
-
-__all__ = ["AlreadyRunning", "Daemon", "Options", "instance", "keep_log", "lock", "prepare", "reap", "remember_pid"]

@@ -79,7 +79,7 @@ async def _around(request: web.Request, handler: Handler) -> web.StreamResponse:
     if not answer.prepared:
         answer.headers[wire.HEADER_REQUEST_ID] = request[_ID]
     took = (time.monotonic() - began) * 1000
-    log.info("%s %s %s %d %.1f ms", request[_ID], request.method, request.path, answer.status, took)
+    log.info("%s %s %s %d %.1f ms", request[_ID], request.method, request.path[:200], answer.status, took)
     return answer
 
 
