@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.unit.state.test_store import apply
+from tests.unit.state.values import LINEAGE
 
 from mcpiac.model.diagnostic import Diagnosed
 from mcpiac.state.disk import Appender, Disk
 from mcpiac.state.store import Store
-from tests.unit.state.test_store import apply
-from tests.unit.state.values import LINEAGE
 
 
 class Crash(BaseException):
@@ -114,6 +114,6 @@ def test_a_crash_at_any_write_loses_nothing(tmp_path: Path) -> None:
     assert sweep(tmp_path, Crash) > 10
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EACCES])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 def test_a_failure_at_any_write_loses_nothing(tmp_path: Path, number: int) -> None:
     assert sweep(tmp_path, lambda: OSError(number, "no")) > 10

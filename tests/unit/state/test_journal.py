@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.state.values import LINEAGE, create, effect
 
 from mcpiac.model.ports import JournalFailed
 from mcpiac.model.record import Effect, State
@@ -17,7 +18,6 @@ from mcpiac.state.codec import record_data
 from mcpiac.state.disk import Appender, Disk
 from mcpiac.state.journal import BadLine, FileJournal, Header, NewerJournal, frame, parse
 from mcpiac.state.ledger import Begin, End, Ledger, Misfit, Progress, Record, replay
-from tests.unit.state.values import LINEAGE, create, effect
 
 HEAD = Header("demo", LINEAGE, 0, "")
 

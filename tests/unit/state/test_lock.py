@@ -12,13 +12,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from tests.unit.state.test_store import apply, run
+from tests.unit.state.values import LINEAGE
 
 from mcpiac.model.diagnostic import Diagnosed
 from mcpiac.model.ports import JournalFailed
 from mcpiac.state.lock import Holder, Processes
 from mcpiac.state.store import Store, unlock
-from tests.unit.state.test_store import apply, run
-from tests.unit.state.values import LINEAGE
 
 HOLD = """
 import sys, time, asyncio

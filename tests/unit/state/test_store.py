@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.unit.state.values import LINEAGE, create, effect
 
 from mcpiac.model.diagnostic import Diagnosed
 from mcpiac.model.record import SandboxRecord, State
@@ -17,7 +18,6 @@ from mcpiac.state import history
 from mcpiac.state.disk import Disk
 from mcpiac.state.journal import FileJournal
 from mcpiac.state.store import Session, Store
-from tests.unit.state.values import LINEAGE, create, effect
 
 
 async def apply(book: FileJournal, *names: str) -> None:
