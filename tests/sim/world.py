@@ -65,7 +65,7 @@ class World:
         self.instance = f"inst-{rng.getrandbits(32):08x}"
         self.processes: dict[int, tuple[float, int, str, str]] = {}
         self.tokens: dict[tuple[str, int], str] = {}
-        self.shadow: list[dict[str, Any]] = []
+        self.shadow: list[tuple[float, dict[str, Any]]] = []
         self.ids = 0
 
     # -- what others do ---------------------------------------------------------------------------------------------

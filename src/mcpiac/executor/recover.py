@@ -118,9 +118,13 @@ async def _create(
         hint = "make these readable (start them) and run the command again, or delete them if nobody needs them"
         return _finding("error", "create-unreadable", state, entry, said, hint, detail=listed)
     young = now - _time(entry.began_at) <= KEY_LIVES
-    still = wanted is None or action.server in wanted
-    if entry.found is None and young and still:
-        return _finding("note", "create-again", state, entry, "it is sent again with its key")
+    if entry.found is None and young:
+        if wanted is None or action.server in wanted:
+            return _finding("note", "create-again", state, entry, "it is sent again with its key")
+        if not provider.traits.lists_owner:
+            # Such a list may lag behind: what was made may still turn up in it.
+            said = "no sandbox of it is seen yet; it is looked for again for an hour"
+            return _finding("note", "create-watched", state, entry, said)
     await journal.end(entry, ok=False, effect=effects.NOTHING, note="lost", plan_done=False)
     return _finding("note", "create-lost", state, entry, "no sandbox came of it; the entry is closed")
 

@@ -140,8 +140,7 @@ async def restart(step: Step) -> Happened:
 
 async def stop(step: Step) -> Happened:
     """Stop; the disk is kept."""
-    provider, id, timeout = step.provider, step.id, step.payload["timeout"]
-    await step.call(lambda: provider.stop(id, timeout=timeout))
+    await _stop(step)
     return Happened(effects.boxed(step.action, step.now, step.spec, stopped=True))
 
 
@@ -232,10 +231,19 @@ def egress_of(view: Mapping[str, Any]) -> Egress:
 
 
 async def _stop_and_resume(step: Step) -> Happened:
-    provider, id, timeout = step.provider, step.id, step.payload["timeout"]
-    await step.call(lambda: provider.stop(id, timeout=timeout))
+    await _stop(step)
     step.entry = await step.tools.journal.progress(step.entry, step="stopped")
     return await _resume(step)
+
+
+async def _stop(step: Step) -> None:
+    """Stopped; what is down by itself already (in error) is as wanted."""
+    provider, id, timeout = step.provider, step.id, step.payload["timeout"]
+    try:
+        await step.call(lambda: provider.stop(id, timeout=timeout))
+    except ProviderError as fault:
+        if fault.kind != "conflict" or not _down(await step.call(lambda: provider.get(id))):
+            raise
 
 
 async def _resume(step: Step) -> Happened:

@@ -41,7 +41,9 @@ class Hosting(Core):
 
         async def look() -> Hosted | None:
             found = (await self.hosted(id)).get(port)
-            return found if found is not None and found.port.access == access else None
+            wanted = (access, localhost, title)
+            is_so = found is not None and (found.port.access, found.port.localhost, found.port.title) == wanted
+            return found if is_so else None
 
         return await self._settled(act, look)
 
