@@ -9,6 +9,7 @@ is counted, and it is counted while composing.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,8 +53,9 @@ _ODD_FLOAT = re.compile(r"[-+]?\.(?:inf|Inf|INF)\Z|\.(?:nan|NaN|NAN)\Z")
 _LONGEST_INTEGER = 18
 """Digits; nothing in a stack is larger, and Python refuses thousands of them."""
 
-Mark = Any
 Event = Any
+_BEGINNINGS = (MappingStartEvent, SequenceStartEvent)
+_ENDS = (MappingEndEvent, SequenceEndEvent)
 
 
 class Map(dict[str, Any]):
@@ -358,15 +360,18 @@ def first_scalar(text: str, wanted: str) -> str | None:
         return None
     while True:
         key = following()
-        if isinstance(key, MappingEndEvent):
+        if key is None or isinstance(key, MappingEndEvent):
             return None
+        _pass_over(key, following)
         value = following()
-        if isinstance(key, ScalarEvent) and key.value == wanted:
+        if isinstance(key, ScalarEvent) and shield.open(key) == wanted:
             return shield.open(value) if isinstance(value, ScalarEvent) else None
-        depth = isinstance(value, (MappingStartEvent, SequenceStartEvent)) + isinstance(
-            key, (MappingStartEvent, SequenceStartEvent)
-        )
-        while depth:
-            event = following()
-            depth += isinstance(event, (MappingStartEvent, SequenceStartEvent))
-            depth -= isinstance(event, (MappingEndEvent, SequenceEndEvent))
+        _pass_over(value, following)
+
+
+def _pass_over(first: Event, following: Callable[[], Event]) -> None:
+    """Read to the end of what an event begins."""
+    depth = int(isinstance(first, _BEGINNINGS))
+    while depth:
+        event = following()
+        depth += isinstance(event, _BEGINNINGS) - isinstance(event, _ENDS)

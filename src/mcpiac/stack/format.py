@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ruamel.yaml.error import YAMLError
 from ruamel.yaml.events import ScalarEvent
 
 from mcpiac.model.diagnostic import Diagnosed
@@ -42,18 +43,27 @@ def format_text(text: str, file: str = "stack.yaml") -> str:
         raise Diagnosed(*(places.diagnostic(f) for f in findings))
     if before.empty:
         return _ended(text)
-    made = text
-    for _ in range(_ROUNDS):
-        made, last = _ended(_aligned(_round_trip(made))), made
-        if made == last:
-            break
+    made = _settled(text)
     after = compose(made)
-    kept = after.fault is None and not after.findings and made == last
-    if not kept or plain(after.root) != plain(before.root) or _comments(made, after) != _comments(text, before):
+    kept = after.fault is None and plain(after.root) == plain(before.root)
+    if not kept or _comments(made, after) != _comments(text, before):
         places = Places(file, text, before.root, stack=False)
         summary = "this file cannot be laid out without losing some of it; it was left as it is"
         raise Diagnosed(places.diagnostic(Finding("not-formatted", summary, Spot(0, 0), "lay it out by hand")))
     return made
+
+
+def _settled(text: str) -> str:
+    """The layout that does not change any more; '' where there is none, or ruamel cannot read what we can."""
+    made, last = text, ""
+    try:
+        for _ in range(_ROUNDS):
+            made, last = _ended(_aligned(_round_trip(made))), made
+            if made == last:
+                return made
+    except YAMLError:
+        pass
+    return ""
 
 
 def plain(node: Any) -> Any:

@@ -45,6 +45,10 @@ _SAID = {
         "a `:` cannot stand here",
         "quote text that holds a colon and a space; put a nested key on a line of its own",
     ),
+    "block sequence entries are not allowed in this context": (
+        "a `-` cannot stand here",
+        "a list begins on a line of its own",
+    ),
     "found character that cannot start any token": (
         "text cannot begin with this character",
         "write it in quotes",

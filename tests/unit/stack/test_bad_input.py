@@ -1,7 +1,7 @@
 """One test for each file of tests/cases/stack/bad: the findings are exactly those beside it, and show no secret.
 
-A case is a stack file and a text with what is said about it. ``make golden`` writes the texts anew; they are then read
-before they are kept. Every secret in a case holds the word *canary*.
+A case is a stack file and a text with what is said about it. ``make golden`` writes the texts anew; they are then
+read before they are kept. Every secret in a case holds the word *canary*.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Properties of reading: absent, null, {} and the default are one; defaults merge; other ways of writing mean the same."""
+"""Properties of reading: absent, null, {} and the default are one; defaults merge; layout means nothing."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_a_literal_under_secrets_is_never_shown(value: str) -> None:
     marked = f"canary{value}"
     for written in (marked, f'"{marked}"', f"{{from: {marked}}}", f"[{marked}]", f"{{value: {marked}}}"):
         for layout in (f"{{T: {written}}}", f"\n      T: {written}", f"\n      T: {written}\n      U: {{"):
-            text = f"stack: demo\nprovider: local\nservers:\n  a:\n    command: [x]\n    idel: 5\n    secrets: {layout}\n"
-            reading = read(text, "stack.yaml", ROOT)
+            head = "stack: demo\nprovider: local\nservers:\n  a:\n    command: [x]\n    idel: 5\n"
+            reading = read(f"{head}    secrets: {layout}\n", "stack.yaml", ROOT)
             assert reading.stack is None
             assert marked not in repr(reading)
