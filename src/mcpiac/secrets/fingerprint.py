@@ -110,13 +110,16 @@ def _read(path: Path) -> bytes | None:
         return None
     except OSError as fault:
         raise _unusable(path, os.strerror(fault.errno or 0), f"chmod 600 {path}") from None
-    with os.fdopen(handle, "r", encoding="ascii", errors="replace") as stream:
+    try:
         mode = os.fstat(handle).st_mode
         if not stat.S_ISREG(mode):
-            raise _unusable(path, "it is not a regular file", f"rm {path}")
+            raise _unusable(path, "it is not a regular file", f"move it away: {path}")
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise _unusable(path, "other users have rights on it", f"chmod 600 {path}")
-        return _parse(stream.read(1024), str(path))
+        text = os.read(handle, 1024).decode("ascii", "replace")
+    finally:
+        os.close(handle)
+    return _parse(text, str(path))
 
 
 def _create(path: Path) -> bytes:

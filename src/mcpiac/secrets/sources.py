@@ -69,20 +69,23 @@ def _file(name: str, named: str, root: Path, environ: Mapping[str, str]) -> tupl
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as fault:
         raise _unopened(name, what, path, fault) from None
-    with os.fdopen(handle, "rb") as stream:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            raise _fault(
-                "secret-file-kind", f"{name}: {what} is not a regular file", "name a file that holds the secret"
-            )
-        data = stream.read(LARGEST + 1)
+    try:
+        mode = os.fstat(handle).st_mode
+        if not stat.S_ISREG(mode):
+            raise _no_file(name, what)
+        with os.fdopen(handle, "rb", closefd=False) as stream:
+            data = stream.read(LARGEST + 1)
+    except OSError as fault:
+        raise _unopened(name, what, path, fault) from None
+    finally:
+        os.close(handle)
     if len(data) > LARGEST:
         raise _fault("secret-too-large", f"{name}: {what} is larger than 64 KiB", "a secret is a short text")
     data = data.removesuffix(b"\n").removesuffix(b"\r")
     hint = f"write the secret into {path}"
     if not data:
         raise _fault("secret-empty", f"{name}: {what} is empty", hint)
-    return _text(name, data, what, hint), _warnings(name, what, path, status.st_mode)
+    return _text(name, data, what, hint), _warnings(name, what, path, mode)
 
 
 def _path(named: str, root: Path, environ: Mapping[str, str]) -> Path:
@@ -116,6 +119,10 @@ def _unopened(name: str, what: str, path: Path, fault: OSError) -> Diagnosed:
         )
     reason = os.strerror(fault.errno or 0)
     return _fault("secret-file-unreadable", f"{name}: {what} cannot be read: {reason}", "")
+
+
+def _no_file(name: str, what: str) -> Diagnosed:
+    return _fault("secret-file-kind", f"{name}: {what} is not a regular file", "name a file that holds the secret")
 
 
 def _text(name: str, data: bytes, what: str, hint: str) -> str:

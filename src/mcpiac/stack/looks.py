@@ -75,7 +75,7 @@ def secret_value(value: str) -> bool:
         return True
     if len(value) < 24:
         return False
-    if any(_mixed(run) and any(c in "abcdef" for c in run.lower()) for run in _HEX.findall(value)):
+    if any(_hexadecimal(run) for run in _HEX.findall(value)):
         return True
     return _dense(_RUN, value, _BITS_RUN) or _dense(_LONG_RUN, value, _BITS_LONG_RUN)
 
@@ -115,13 +115,23 @@ def suspicious_arguments(argv: Sequence[str]) -> list[int]:
 def scrub(text: str) -> str:
     """A text with what has the shape of a secret cut out: for quoting what could not be parsed."""
     text = _SHAPES.sub(MASK, text)
-    for pattern in (_HEX, _RUN, _LONG_RUN):
-        text = pattern.sub(lambda m: MASK if secret_value(m[0]) else m[0], text)
+    text = _HEX.sub(lambda found: MASK if _hexadecimal(found[0]) else found[0], text)
+    for pattern, bits in ((_RUN, _BITS_RUN), (_LONG_RUN, _BITS_LONG_RUN)):
+        text = pattern.sub(lambda found, bits=bits: MASK if _is_dense(found[0], bits) else found[0], text)  # type: ignore[misc]
     return text
 
 
+def _hexadecimal(run: str) -> bool:
+    """Random, rather than a long number."""
+    return _mixed(run) and any(c in "abcdef" for c in run.lower())
+
+
+def _is_dense(run: str, bits: float) -> bool:
+    return _mixed(run) and _entropy(run) >= bits
+
+
 def _dense(pattern: re.Pattern[str], value: str, bits: float) -> bool:
-    return any(_mixed(run) and _entropy(run) >= bits for run in pattern.findall(value))
+    return any(_is_dense(run, bits) for run in pattern.findall(value))
 
 
 def _mixed(run: str) -> bool:
