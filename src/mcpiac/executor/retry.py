@@ -52,6 +52,16 @@ async def retrying(
 
     ``give_up`` is asked after a failure: True ends it. ``again(attempt, wait, error)`` is told before each wait.
     """
+    try:
+        return await call()
+    except ProviderError as fault:
+        # Nearly every call goes well: what follows is set up only for one that did not.
+        failed = [fault]
+
+    async def again_or_first() -> T:
+        if failed:
+            raise failed.pop()
+        return await call()
 
     def over(state: RetryCallState) -> bool:
         fault = _fault(state)
@@ -71,7 +81,7 @@ async def retrying(
         sleep=sleep,
         reraise=True,
     )
-    return await attempts(call)
+    return await attempts(again_or_first)
 
 
 def delay(fault: ProviderError, attempt: int, random: float) -> float:

@@ -240,6 +240,17 @@ class Api:
             raise Refused(Refusal(0, NO_ANSWER, f"no answer from {self.address}: {self._why(fault)}")) from None
 
     async def _repeated(self, operation: Operation, once: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await once()
+        except Refused as refused:
+            # Nearly every request goes well: what follows is set up only for one that did not.
+            failed = [refused]
+
+        async def next_one() -> T:
+            if failed:
+                raise failed.pop()
+            return await once()
+
         def again(fault: BaseException) -> bool:
             return isinstance(fault, Refused) and may_repeat(operation, fault.told)
 
@@ -256,7 +267,7 @@ class Api:
             sleep=self._sleep,
             reraise=True,
         )
-        return await retrying(once)
+        return await retrying(next_one)
 
     def _wait(self, state: RetryCallState) -> float:
         """The service's own wish, else a random part of a doubling time."""
