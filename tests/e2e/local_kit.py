@@ -9,6 +9,7 @@ import os
 import secrets
 import shutil
 import signal
+import site
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+
+from mcpiac.local.identity import Identity, identify
 
 API = "http://daemon/api/v1"
 SECONDS = 30.0
@@ -73,9 +76,9 @@ class LocalDaemon:
     def end(self, number: int = signal.SIGTERM) -> None:
         """End the daemon by its pid, and wait until it is gone."""
         self.note_namespaces()
-        pid = self.pid
-        os.kill(pid, number)
-        until(lambda: not _alive(pid), "the daemon ends")
+        daemon = identify(self.pid)
+        daemon.kill(number)
+        until(lambda: not daemon.alive, "the daemon ends")
 
     @property
     def log(self) -> str:
@@ -152,11 +155,10 @@ class LocalDaemon:
         self.note_namespaces()
         for box in self.list():
             self.delete(box["id"])
-        daemon = self.pid
-        helpers = _children(daemon)
+        helpers = _children(self.pid)
         self.end()
-        for pid in helpers:
-            until(lambda pid=pid: not _alive(pid), "the daemon's helper ends")
+        for helper in helpers:
+            until(lambda helper=helper: not helper.alive, "the daemon's helper ends")
         inside = until(lambda: not _in_namespaces(self.namespaces) or None, "all sandboxed processes are gone")
         assert inside
         assert not [words for words in _command_lines() if str(self.home) in words]
@@ -164,6 +166,47 @@ class LocalDaemon:
         assert list((self.home / "trash").iterdir()) == []
         assert sorted(path.name for path in (self.home / "run").iterdir()) == ["daemon.lock"]
         assert str(self.home) not in Path("/proc/self/mounts").read_text()
+
+
+ORDINARY_UID = 65123
+SYSTEM_PYTHON = "/usr/bin/python3"
+_SOURCES = Path(__file__).parents[2] / "src"
+
+
+def why_no_ordinary_user() -> str:
+    """What is missing for ``ordinary_user`` as root; '' when nothing is."""
+    if os.geteuid() != 0:
+        return ""
+    if not os.access(SYSTEM_PYTHON, os.X_OK):
+        return f"as root it needs {SYSTEM_PYTHON}"
+    wanted = ".".join(map(str, sys.version_info[:2]))
+    program = "import sys; print('.'.join(map(str, sys.version_info[:2])))"
+    if subprocess.run([SYSTEM_PYTHON, "-c", program], capture_output=True, text=True).stdout.strip() != wanted:
+        return f"as root it needs {SYSTEM_PYTHON} to be Python {wanted}, whose packages these are"
+    for path in (_SOURCES, Path(site.getsitepackages()[0])):
+        if not all(each.stat().st_mode & 0o001 for each in (path, *path.parents)):
+            return "as root it needs a checkout that other users can read"
+    return ""
+
+
+@contextlib.contextmanager
+def ordinary_user() -> Iterator[tuple[str, int | None, Path]]:
+    """A Python that has mcpiac, the uid to run it under (None: ours), and a folder of that user's."""
+    folder = Path(tempfile.mkdtemp(prefix="mcpiac-user-"))
+    try:
+        if os.geteuid() != 0:
+            yield sys.executable, None, folder
+            return
+        os.chmod(folder, 0o755)
+        subprocess.run([SYSTEM_PYTHON, "-m", "venv", "--without-pip", str(folder / "venv")], check=True)
+        [packages] = folder.glob("venv/lib/python*/site-packages")
+        (packages / "those.pth").write_text(f"{_SOURCES}\n{site.getsitepackages()[0]}\n")
+        (folder / "venv" / "bin" / "uv").symlink_to(Path(sys.executable).with_name("uv"))
+        (folder / "own").mkdir()
+        os.chown(folder / "own", ORDINARY_UID, ORDINARY_UID)
+        yield str(folder / "venv" / "bin" / "python3"), ORDINARY_UID, folder / "own"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _alive(pid: int) -> bool:
@@ -174,10 +217,12 @@ def _alive(pid: int) -> bool:
     return stat[stat.rindex(")") + 2] not in "ZX"
 
 
-def _children(pid: int) -> list[int]:
-    with contextlib.suppress(OSError):
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return []
+def _children(pid: int) -> list[Identity]:
+    found = []
+    for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with contextlib.suppress(ProcessLookupError):
+            found.append(identify(int(word)))
+    return found
 
 
 def _in_namespaces(namespaces: set[int]) -> list[int]:

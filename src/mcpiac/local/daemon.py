@@ -97,7 +97,9 @@ class _Log(logging.handlers.RotatingFileHandler):
     """Each file of it is for its user alone."""
 
     def _open(self) -> io.TextIOWrapper:
-        return open(self.baseFilename, self.mode, encoding=self.encoding, opener=_private)
+        made = open(self.baseFilename, self.mode, encoding=self.encoding, opener=_private)  # noqa: SIM115
+        assert isinstance(made, io.TextIOWrapper)
+        return made
 
 
 def keep_log(home: Path) -> None:

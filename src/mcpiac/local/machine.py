@@ -86,7 +86,8 @@ def installed() -> list[Finding]:
     """The parts that come as packages."""
     found = []
     pip = f"{sys.executable} -m pip install"
-    if find_spec("aiohttp") is None:
+    web = find_spec("aiohttp")
+    if web is None or web.origin is None:
         means = "the daemon cannot run"
         found.append(Finding("no-aiohttp", "error", "aiohttp", "not installed", means, f"{pip} aiohttp"))
     from mcpiac.local.driver import runtimes
