@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from mcpiac.model.spec import Bridge, Build, Egress, FileSpec, Lifecycle, SecretRef, ServerSpec, Timeouts
+from mcpiac.model.spec import Bridge, Build, Egress, FileSpec, Lifecycle, ServerSpec, Timeouts
 from mcpiac.stack.finding import Finding
 from mcpiac.stack.grammar import Bad
 from mcpiac.stack.package import package
@@ -28,38 +28,44 @@ _STATE = "state"
 
 def spec(part: Server, files: Mapping[str, FileSpec]) -> ServerSpec:
     """The effective spec of a server that passed all rules. ``files``: its declared files, read."""
-    named = part.transport == "stdio" and part.bridge is not None and part.bridge.model_fields_set
-    bridge, build, life, times = part.bridge, part.build, part.lifecycle, part.timeouts
+    build, life, times = part["build"], part["lifecycle"], part["timeouts"]
     return ServerSpec(
-        package=package(part.package, part.version) if part.package and part.version else None,
-        command=tuple(part.command) if part.command else None,
-        args=tuple(part.args),
-        env=part.env,
+        package=package(part["package"], part["version"]) if part["package"] and part["version"] else None,
+        command=tuple(part["command"]) if part["command"] else None,
+        args=tuple(part["args"]),
+        env=part["env"],
         files=files,
-        secrets={
-            name: ref if isinstance(ref, SecretRef) else SecretRef(ref.from_, ref.version)
-            for name, ref in part.secrets.items()
-        },
-        size=part.size,
-        ttl=part.ttl,
-        idle=part.idle,
-        transport=part.transport,
-        bind=part.bind,
-        port=part.port,
-        path=part.path,
-        access=part.access,
-        hosted=part.hosted,
-        bridge=Bridge(bridge.name, bridge.version) if named and bridge else None,
+        secrets=part["secrets"],
+        size=part["size"],
+        ttl=part["ttl"],
+        idle=part["idle"],
+        transport=part["transport"],
+        bind=part["bind"],
+        port=part["port"],
+        path=part["path"],
+        access=part["access"],
+        hosted=part["hosted"],
+        bridge=_bridge(part),
         egress=_EGRESS,
-        labels=part.labels,
-        title=part.title,
-        disabled=part.disabled,
-        tools=part.tools,
-        allow_plain=tuple(sorted(set(part.allow_plain))),
-        build=Build(build.scripts),
-        lifecycle=Lifecycle(life.prevent_destroy, tuple(sorted(set(life.ignore))), life.moved_from, life.on_expiry),
-        timeouts=Timeouts(times.create, times.setup, times.check),
+        labels=part["labels"],
+        title=part["title"],
+        disabled=part["disabled"],
+        tools=part["tools"],
+        allow_plain=tuple(sorted(set(part["allow_plain"]))),
+        build=Build(build["scripts"]),
+        lifecycle=Lifecycle(
+            life["prevent_destroy"], tuple(sorted(set(life["ignore"]))), life["moved_from"], life["on_expiry"]
+        ),
+        timeouts=Timeouts(times["create"], times["setup"], times["check"]),
     )
+
+
+def _bridge(part: Server) -> Bridge | None:
+    """The bridge that was named; None for the one of this mcpiac, and where none is needed."""
+    bridge = part["bridge"]
+    if bridge is None or bridge["name"] is None or part["transport"] != "stdio":
+        return None
+    return Bridge(bridge["name"], bridge["version"])
 
 
 def read_files(case: Case, root: Path) -> tuple[dict[str, FileSpec], list[Finding]]:
@@ -69,8 +75,8 @@ def read_files(case: Case, root: Path) -> tuple[dict[str, FileSpec], list[Findin
     """
     made: dict[str, FileSpec] = {}
     findings = []
-    for guest, file in case.part.files.items():
-        if (file.content, file.from_, file.secret).count(None) != 2:
+    for guest, file in case.part["files"].items():
+        if (file["content"], file["from"], file["secret"]).count(None) != 2:
             continue
         try:
             made[guest] = _file(file, root)
@@ -99,17 +105,17 @@ def _names(kind: Any) -> tuple[str, ...]:
 
 
 def _file(file: File, root: Path) -> FileSpec:
-    if file.content is not None:
-        return FileSpec(content=file.content, mode=file.mode)
-    if file.secret is not None:
-        return FileSpec(secret=file.secret, mode=file.mode)
-    named = file.from_ or ""
+    if file["content"] is not None:
+        return FileSpec(content=file["content"], mode=file["mode"])
+    if file["secret"] is not None:
+        return FileSpec(secret=file["secret"], mode=file["mode"])
+    named = file["from"] or ""
     data = read_inside(root, named)
     try:
-        return FileSpec(content=data.decode("utf-8"), mode=file.mode, origin=named)
+        return FileSpec(content=data.decode("utf-8"), mode=file["mode"], origin=named)
     except UnicodeDecodeError:
         content = base64.b64encode(data).decode("ascii")
-        return FileSpec(content=content, encoding="base64", mode=file.mode, origin=named)
+        return FileSpec(content=content, encoding="base64", mode=file["mode"], origin=named)
 
 
 def read_inside(root: Path, named: str) -> bytes:

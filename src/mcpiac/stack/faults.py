@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
-from textwrap import fill
 from typing import Any
 
 from pydantic_core import ErrorDetails
 
 from mcpiac.stack.compose import Map
 from mcpiac.stack.finding import Finding, Path
+from mcpiac.stack.keys import Part
 from mcpiac.stack.looks import shown
-from mcpiac.stack.schema import (
-    BridgePart,
-    BuildPart,
-    Defaults,
-    File,
-    LifecyclePart,
-    Part,
-    SecretFrom,
-    Server,
-    StackFile,
-    TimeoutsPart,
-    keys_of,
-)
+from mcpiac.stack.schema import DEFAULTS, FILE, INNER, SECRET, SERVER, STACK
 
 Written = Callable[[Path], str]
 
@@ -38,12 +25,6 @@ _TYPES = {
     "list_type": "a list",
 }
 _SWITCHES = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
-_PARTS: dict[str, type[Part]] = {
-    "bridge": BridgePart,
-    "build": BuildPart,
-    "lifecycle": LifecyclePart,
-    "timeouts": TimeoutsPart,
-}
 _EXAMPLES = {
     "bridge": "{name: supergateway}",
     "files": "{/home/user/notes.txt: {content: text}}",
@@ -64,6 +45,8 @@ _EXAMPLES = {
 
 def nearest(word: str, valid: Iterable[str]) -> str | None:
     """The valid word that this one was probably meant to be."""
+    from difflib import get_close_matches
+
     found = get_close_matches(word.lower().replace("-", "_"), list(valid), n=1, cutoff=0.6)
     return found[0] if found else None
 
@@ -92,43 +75,41 @@ def translate(error: ErrorDetails, written: Written) -> Finding:
     return Finding("bad-value", f"this is no value of `{_name(path)}`: {error['msg']}", path)
 
 
-def part_at(path: Path) -> tuple[type[Part], str]:
-    """Which mapping a path leads to, and what it is called."""
+def part_at(path: Path) -> Part:
+    """Which mapping a path leads to."""
     if not path:
-        return StackFile, "a stack"
-    head, rest = path[0], path[1:]
-    model: type[Part] = Defaults
-    words = "`defaults`"
-    if head == "servers":
-        model, words, rest = Server, "a server", rest[1:]
-    if not rest:
-        return model, words
-    if rest[0] == "files" and len(rest) == 2:
-        return File, "a file"
-    if rest[0] == "secrets" and len(rest) == 2:
-        return SecretFrom, "a secret"
-    return _PARTS.get(str(rest[0]), model), f"`{rest[0]}`"
+        return STACK
+    rest = path[2:] if path[0] == "servers" else path[1:]
+    if len(rest) == 2 and rest[0] == "files":
+        return FILE
+    if len(rest) == 2 and rest[0] == "secrets":
+        return SECRET
+    if rest:
+        return INNER[str(rest[0])]
+    return SERVER if path[0] == "servers" else DEFAULTS
 
 
 def _unknown(path: Path) -> Finding:
-    model, words = part_at(path[:-1])
+    part = part_at(path[:-1])
     key = str(path[-1])
     quoted = f"`{shown(key)}`"
-    if model is Defaults and key in ("package", "version", "secrets"):
+    if part is DEFAULTS and key in ("package", "version", "secrets"):
         summary = f"{quoted} cannot stand in `defaults`"
         return Finding("not-in-defaults", summary, path, "write it for each server", on="key")
-    valid = keys_of(model)
+    valid = list(part.keys)
     near = nearest(key, valid)
     hint = detail = ""
     if near:
         hint = f"did you mean `{near}`?"
-    elif model is StackFile and key in keys_of(Server):
+    elif part is STACK and key in SERVER.keys:
         hint = "it belongs to a server, or to `defaults`"
-    elif len(path) > 2 and key in keys_of(Server):
+    elif len(path) > 2 and key in SERVER.keys:
         hint = "it belongs to the server itself, two columns to the left"
     else:
+        from textwrap import fill
+
         detail = fill(f"The keys are: {', '.join(valid)}.", 78)
-    return Finding("unknown-key", f"{quoted} is not a key of {words}", path, hint, detail, on="key")
+    return Finding("unknown-key", f"{quoted} is not a key of {part.words}", path, hint, detail, on="key")
 
 
 def _missing(path: Path) -> Finding:
@@ -138,8 +119,9 @@ def _missing(path: Path) -> Finding:
         "provider": "write: provider: local (this machine) or provider: sandboxer",
         "from": "write: {from: env:NAME, version: 2}",
     }
-    _, words = part_at(path[:-1])
-    return Finding("missing-key", f"{words} needs `{key}`", path[:-1], hints.get(key, ""), on="key")
+    return Finding(
+        "missing-key", f"{part_at(path[:-1]).words} needs `{key}`", path[:-1], hints.get(key, ""), on="key"
+    )
 
 
 def _wrong_type(path: Path, kind: str, value: Any, written: Written) -> Finding:

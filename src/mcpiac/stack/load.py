@@ -6,11 +6,10 @@ import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic_core import ValidationError
 
 from mcpiac.model.diagnostic import Diagnosed, Diagnostic, Origin
 from mcpiac.model.spec import ServerSpec, Stack
@@ -20,18 +19,7 @@ from mcpiac.stack.finding import Finding, Spot
 from mcpiac.stack.merge import Keys, merged, tidied, without_nulls
 from mcpiac.stack.place import Places
 from mcpiac.stack.rules import Case
-from mcpiac.stack.schema import (
-    BridgePart,
-    BuildPart,
-    Defaults,
-    File,
-    LifecyclePart,
-    SecretFrom,
-    Server,
-    StackFile,
-    TimeoutsPart,
-    keys_of,
-)
+from mcpiac.stack.schema import DEFAULTS, FILE, INNER, SECRET, SERVER, STACK, Server, StackKeys, check
 
 _MOST_SHOWN, _MOST_FOUND = 200, 2000
 """Findings of one file that are shown, and looked into: a generated file says the same thing on every line."""
@@ -119,17 +107,9 @@ class Origins(Mapping[str, Origin]):
         return len(self._all())
 
 
-@lru_cache(maxsize=1)
-def _keys() -> tuple[frozenset[str], frozenset[str], Keys]:
-    inner = {
-        "bridge": frozenset(keys_of(BridgePart)),
-        "build": frozenset(keys_of(BuildPart)),
-        "lifecycle": frozenset(keys_of(LifecyclePart)),
-        "timeouts": frozenset(keys_of(TimeoutsPart)),
-        "files.*": frozenset(keys_of(File)),
-        "secrets.*": frozenset(keys_of(SecretFrom)),
-    }
-    return frozenset(keys_of(Server)), frozenset(keys_of(Defaults)), inner
+_SERVER_KEYS, _DEFAULTS_KEYS = frozenset(SERVER.keys), frozenset(DEFAULTS.keys)
+_INNER_KEYS: Keys = {name: frozenset(part.keys) for name, part in INNER.items()}
+_INNER_KEYS |= {"files.*": frozenset(FILE.keys), "secrets.*": frozenset(SECRET.keys)}
 
 
 class _Reader:
@@ -154,12 +134,13 @@ class _Reader:
         self.findings += composed.findings
         own, effective = self._effective(tree)
         places = Places(self.file, self.text, effective, stack=True)
-        model, parts, broken = self._validate(effective, places)
+        checked, parts, broken = self._validate(effective, places)
         specs = self._servers(parts, own, broken)
         if any(f.severity == "error" for f in self.findings):
             return self._done(None, places, self.findings)
-        digest = build.digest(model.stack, model.provider, specs)
-        stack = Stack(model.stack, model.provider, specs, self.file, digest, Origins(self.file, self.text))
+        name, provider = checked["stack"], checked["provider"]
+        digest = build.digest(name, provider, specs)
+        stack = Stack(name, provider, specs, self.file, digest, Origins(self.file, self.text))
         return self._done(stack, places, self.findings)
 
     def _no_tree(self, composed: Composed) -> Reading:
@@ -176,12 +157,11 @@ class _Reader:
 
     def _effective(self, tree: Map) -> tuple[Map | None, Map]:
         """The servers as written, and the whole tree with nulls gone and defaults in every server."""
-        server_keys, defaults_keys, inner = _keys()
-        top = without_nulls(tree, frozenset(keys_of(StackFile)))
+        top = without_nulls(tree, frozenset(STACK.keys))
         effective = tree.emptied()
         effective.update(top)
         defaults = top.get("defaults")
-        tidy = tidied(defaults, defaults_keys, inner) if isinstance(defaults, Map) else None
+        tidy = tidied(defaults, _DEFAULTS_KEYS, _INNER_KEYS) if isinstance(defaults, Map) else None
         if tidy is not None:
             effective["defaults"] = tidy
         servers = top.get("servers")
@@ -196,15 +176,15 @@ class _Reader:
         for name, server in servers.items():
             if server is None:
                 server = Map(servers.at[name][1])
-            made[name] = merged(server, common, server_keys, inner)
+            made[name] = merged(server, common, _SERVER_KEYS, _INNER_KEYS)
         effective["servers"] = made
         return servers, effective
 
-    def _validate(self, effective: Map, places: Places) -> tuple[StackFile, Mapping[str, Server], Broken]:
-        """The model and its servers; where the shape is wrong, of what is left, and which keys each server lost."""
+    def _validate(self, effective: Map, places: Places) -> tuple[StackKeys, Mapping[str, Server], Broken]:
+        """The checked keys, the servers, and which keys each server lost because their shape is wrong."""
         try:
-            model = StackFile.model_validate(effective)
-            return model, model.servers, {}
+            checked = check(effective)
+            return checked, checked["servers"], {}
         except ValidationError as fault:
             errors = fault.errors(include_url=False)
         self.findings += [faults.translate(error, places.written) for error in errors[:_MOST_FOUND]]
@@ -221,9 +201,9 @@ class _Reader:
                 servers[name] = _without(servers[name], path[2:])
         names = {f"s{index}": name for index, name in enumerate(servers)}
         left = {"servers": {short: servers[name] for short, name in names.items()}}
-        model = StackFile.model_validate({"stack": "unnamed", "provider": "local", **left})
-        parts = {names[short]: part for short, part in model.servers.items()}
-        return model, parts, {name: frozenset(keys) for name, keys in lost.items()}
+        checked = check({"stack": "unnamed", "provider": "local", **left})
+        parts = {names[short]: part for short, part in checked["servers"].items()}
+        return checked, parts, {name: frozenset(keys) for name, keys in lost.items()}
 
     def _servers(self, parts: Mapping[str, Server], own: Map | None, broken: Broken) -> dict[str, ServerSpec]:
         nothing: frozenset[str] = frozenset()
@@ -254,9 +234,8 @@ class _Reader:
 
 def _common(defaults: Map) -> Map:
     """The defaults that reach the servers: a key that cannot stand there is reported once, not for each."""
-    known = _keys()[1]
     made = defaults.emptied()
-    made.update({key: value for key, value in defaults.items() if key in known})
+    made.update({key: value for key, value in defaults.items() if key in _DEFAULTS_KEYS})
     return made
 
 

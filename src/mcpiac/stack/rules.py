@@ -14,7 +14,7 @@ from mcpiac.stack.finding import Finding, Path
 from mcpiac.stack.grammar import Bad
 from mcpiac.stack.looks import shown
 from mcpiac.stack.package import parse_name, parse_version
-from mcpiac.stack.schema import Server, keys_of
+from mcpiac.stack.schema import SERVER, Server
 
 MOST_VARIABLES = 100
 """Names that a sandbox's environment holds, by the service's API; one of them is our owner marker."""
@@ -23,7 +23,7 @@ CONTENT_LARGEST = 1_048_576
 """Bytes of one file."""
 
 _ITEM = re.compile(r"(args|command)\[([0-9]{1,6})\]\Z")
-_IGNORABLE = frozenset(keys_of(Server)) - {"lifecycle"}
+_IGNORABLE = frozenset(SERVER.keys) - {"lifecycle"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Case:
     def secrets(self) -> Iterable[str]:
         """The names of its secrets, also of those whose source is wrong."""
         written = self.own.get("secrets") if isinstance(self.own, Map) else None
-        return written if isinstance(written, Map) else self.part.secrets
+        return written if isinstance(written, Map) else self.part["secrets"]
 
     def says(self, key: str) -> bool:
         """Whether the server itself, not the defaults, gives this key a value."""
@@ -64,10 +64,10 @@ def _program(case: Case) -> Iterator[Finding]:
     part, path = case.part, case.path
     if case.broken & {"package", "command"}:
         return
-    if part.package is not None and part.command is not None:
+    if part["package"] is not None and part["command"] is not None:
         summary = "a server has a `package` or a `command`, not both"
         yield Finding("package-and-command", summary, (*path, "command"), "remove one of the two", on="key")
-    elif part.package is None and part.command is None:
+    elif part["package"] is None and part["command"] is None:
         hint = "write: package: npm:NAME and version: 1.2.3, or command: [program, argument]"
         yield Finding(
             "no-program", f"the server `{case.name}` has neither a package nor a command", path, hint, on="key"
@@ -78,28 +78,30 @@ def _version(case: Case) -> Iterator[Finding]:
     part, path = case.part, case.path
     if "version" in case.broken or "package" in case.broken:
         return
-    if part.package is None:
-        if part.version is not None:
+    if part["package"] is None:
+        if part["version"] is not None:
             summary = "a `version` without a `package`"
             yield Finding(
                 "version-without-package", summary, (*path, "version"), "remove it, or name a package", on="key"
             )
         return
-    if part.version is None:
+    if part["version"] is None:
         hint = "write the exact version, for example: version: 2026.8.31"
         yield Finding("missing-version", "a package needs its exact `version`", (*path, "package"), hint, on="key")
         return
-    yield from _bad((*path, "version"), lambda: parse_version(parse_name(part.package or "")[0], part.version or ""))
+    yield from _bad(
+        (*path, "version"), lambda: parse_version(parse_name(part["package"] or "")[0], part["version"] or "")
+    )
 
 
 def _bridge(case: Case) -> Iterator[Finding]:
     part, path = case.part, (*case.path, "bridge")
-    if part.bridge is None or "bridge" in case.broken:
+    if part["bridge"] is None or "bridge" in case.broken:
         return
-    if part.transport == "http" and "transport" not in case.broken and case.says("bridge"):
+    if part["transport"] == "http" and "transport" not in case.broken and case.says("bridge"):
         summary = "a server with `transport: http` has no bridge"
         yield Finding("bridge-unused", summary, path, "remove `bridge`, or write: transport: stdio", on="key")
-    version, name = part.bridge.version, part.bridge.name
+    version, name = part["bridge"]["version"], part["bridge"]["name"] or "mcpiac"
     if version is None:
         return
     if name == "mcpiac":
@@ -111,22 +113,22 @@ def _bridge(case: Case) -> Iterator[Finding]:
 
 def _variables(case: Case) -> Iterator[Finding]:
     part, path = case.part, case.path
-    for name in part.env:
-        if name in part.secrets:
+    for name in part["env"]:
+        if name in part["secrets"]:
             summary = f"{name} stands under `env` and under `secrets`"
             yield Finding("env-and-secret", summary, (*path, "env", name), "remove one of the two", on="key")
-    if len(part.secrets) >= MOST_VARIABLES:
-        summary = f"{len(part.secrets)} secrets; a server has at most {MOST_VARIABLES - 1}"
+    if len(part["secrets"]) >= MOST_VARIABLES:
+        summary = f"{len(part['secrets'])} secrets; a server has at most {MOST_VARIABLES - 1}"
         yield Finding("too-many", summary, (*path, "secrets"), on="key")
 
 
 def _texts(case: Case) -> Iterator[tuple[Path, str]]:
     part, path = case.part, case.path
-    for key, items in (("args", part.args), ("command", part.command or ())):
+    for key, items in (("args", part["args"]), ("command", part["command"] or ())):
         for index, item in enumerate(items):
             if "${" in item:
                 yield (*path, key, index), item
-    for name, value in part.env.items():
+    for name, value in part["env"].items():
         if "${" in value:
             yield (*path, "env", name), value
 
@@ -139,7 +141,7 @@ def _references(case: Case) -> Iterator[Finding]:
                 hint = "close it with }, or write $${ for the characters themselves"
                 yield Finding("bad-reference", "`${` is never closed", path, hint)
             elif inner == "port":
-                if part.transport != "http" and "transport" not in case.broken:
+                if part["transport"] != "http" and "transport" not in case.broken:
                     summary = "`${port}` needs `transport: http`: behind a bridge the port is the bridge's"
                     yield Finding("port-without-http", summary, path, "write: transport: http, or leave it out")
             elif inner.startswith("secret."):
@@ -166,11 +168,11 @@ def _near_name(name: str, names: Iterable[str]) -> str | None:
 
 def _files(case: Case) -> Iterator[Finding]:
     part = case.part
-    for guest, file in part.files.items():
+    for guest, file in part["files"].items():
         path = (*case.path, "files", guest)
         given = [
             key
-            for key, value in (("content", file.content), ("from", file.from_), ("secret", file.secret))
+            for key, value in (("content", file["content"]), ("from", file["from"]), ("secret", file["secret"]))
             if value is not None
         ]
         if len(given) != 1:
@@ -179,39 +181,39 @@ def _files(case: Case) -> Iterator[Finding]:
             yield Finding(
                 "file-source", summary, path, "write: {content: text}, {from: ./file} or {secret: NAME}", on="key"
             )
-        if file.secret is not None:
-            yield from _known_secret(file.secret, case.secrets, (*path, "secret"))
-        if file.content is not None:
-            if len(file.content.encode("utf-8", "surrogatepass")) > CONTENT_LARGEST:
+        if file["secret"] is not None:
+            yield from _known_secret(file["secret"], case.secrets, (*path, "secret"))
+        if file["content"] is not None:
+            if len(file["content"].encode("utf-8", "surrogatepass")) > CONTENT_LARGEST:
                 yield Finding("file-content-too-large", "a file has at most 1 MiB", (*path, "content"))
-            elif looks.shaped(file.content):
+            elif looks.shaped(file["content"]):
                 summary = "this content looks like it holds a secret, and plans and saved plans carry it"
                 hint = "put the secret under `secrets` and write: {secret: NAME}"
                 yield Finding("secret-in-file", summary, (*path, "content"), hint, severity="warning")
         parents = guest.split("/")
         for depth in range(3, len(parents)):
             above = "/".join(parents[:depth])
-            if above in part.files:
+            if above in part["files"]:
                 summary = f"{shown(above)} is declared as a file, so nothing can lie under it"
                 yield Finding("file-in-file", summary, path, "change one of the two paths", on="key")
 
 
 def _plain_secrets(case: Case) -> Iterator[Finding]:
     part, path = case.part, case.path
-    allowed = frozenset(part.allow_plain)
-    for name, value in part.env.items():
+    allowed = frozenset(part["allow_plain"])
+    for name, value in part["env"].items():
         if name not in allowed and looks.held_under(name, value):
             summary = f"{name} looks like a secret, and `env` is shown in plans"
             hint = f"write under `secrets`: {name}: env:{name}; if it is none: allow_plain: [{name}]"
             yield Finding("secret-in-env", summary, (*path, "env", name), hint)
-    for key, items in (("args", part.args), ("command", part.command or ())):
+    for key, items in (("args", part["args"]), ("command", part["command"] or ())):
         for index in looks.suspicious_arguments(items):
             if f"{key}[{index}]" not in allowed:
                 summary = f"{key}[{index}] looks like a secret, and `{key}` is shown in plans"
                 hint = f'under `secrets`, and here "${{secret.NAME}}"; if it is none: allow_plain: ["{key}[{index}]"]'
                 yield Finding("secret-in-args", summary, (*path, key, index), hint)
-    texts: list[tuple[Path, str]] = [(("title",), part.title)]
-    texts += [(("labels", name), value) for name, value in part.labels.items()]
+    texts: list[tuple[Path, str]] = [(("title",), part["title"])]
+    texts += [(("labels", name), value) for name, value in part["labels"].items()]
     for where, text in texts:
         if looks.secret_value(text):
             summary = "this looks like a secret, and is shown in plans"
@@ -223,11 +225,11 @@ def _allowances(case: Case) -> Iterator[Finding]:
     if not case.says("allow_plain") or case.broken & {"env", "args", "command", "allow_plain"}:
         return
     part = case.part
-    for index, entry in enumerate(part.allow_plain):
+    for index, entry in enumerate(part["allow_plain"]):
         item = _ITEM.match(entry)
-        known = entry in part.env
+        known = entry in part["env"]
         if item:
-            known = int(item[2]) < len((part.args if item[1] == "args" else part.command) or ())
+            known = int(item[2]) < len((part["args"] if item[1] == "args" else part["command"]) or ())
         if not known:
             summary = f"`{shown(entry)}` names nothing that this server has"
             hint = "write a name of `env`, or args[N] or command[N], counted from 0"
@@ -236,7 +238,7 @@ def _allowances(case: Case) -> Iterator[Finding]:
 
 def _lifecycle(case: Case) -> Iterator[Finding]:
     path = (*case.path, "lifecycle")
-    for index, key in enumerate(case.part.lifecycle.ignore):
+    for index, key in enumerate(case.part["lifecycle"]["ignore"]):
         if key not in _IGNORABLE:
             near = nearest(key, _IGNORABLE)
             hint = f"did you mean `{near}`?" if near else "write keys of a server, such as: args"
@@ -246,7 +248,7 @@ def _lifecycle(case: Case) -> Iterator[Finding]:
 
 
 def _not_yet(case: Case) -> Iterator[Finding]:
-    if case.says("tools") and case.part.tools == "warn":
+    if case.says("tools") and case.part["tools"] == "warn":
         summary = "tools are not compared yet: this warns of nothing until a later version of mcpiac"
         yield Finding("later-version", summary, (*case.path, "tools"), "leave it out", severity="note")
 
@@ -255,7 +257,7 @@ def across(cases: Mapping[str, Case]) -> Iterator[Finding]:
     """Rules over all servers of a stack: where a server was moved from."""
     taken: dict[str, str] = {}
     for name, case in cases.items():
-        old = case.part.lifecycle.moved_from
+        old = case.part["lifecycle"]["moved_from"]
         if old is None:
             continue
         path: Path = (*case.path, "lifecycle", "moved_from")
