@@ -65,3 +65,8 @@ demo-clean: $(BIN)/mcpiac  ## take the demo down and end the daemon
 	@$(BIN)/mcpiac daemon stop
 
 .PHONY: demo demo-clean
+
+sim: $(DEV)  ## play simulated histories: make sim SEED=1 RUNS=20000
+	$(BIN)/python -W ignore -m tests.sim --seed $(or $(SEED),1) --runs $(or $(RUNS),1000)
+
+.PHONY: sim

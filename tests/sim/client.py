@@ -10,6 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tests.sim import virtual
+from tests.sim.net import FAULTS, Net, provider, virtual_time
+from tests.sim.platter import Platter, SimDisk
+from tests.sim.virtual import Clock, Killed
+from tests.sim.world import World
+
 from mcpiac.executor.recover import recover
 from mcpiac.executor.run import execute
 from mcpiac.executor.stop import Stop
@@ -26,11 +32,6 @@ from mcpiac.planner import plan as make_plan
 from mcpiac.providers import registry
 from mcpiac.state.lock import Holder
 from mcpiac.state.store import Session, Store
-from tests.sim import virtual
-from tests.sim.net import FAULTS, Net, provider, virtual_time
-from tests.sim.platter import Platter, SimDisk
-from tests.sim.virtual import Clock, Killed
-from tests.sim.world import World
 
 FOLDER = Path("/project/state")
 STACK = "demo"

@@ -8,15 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mcpiac.model.diagnostic import Diagnosed
-from mcpiac.model.plan import PlanOptions
-from mcpiac.model.record import State
-from mcpiac.model.spec import Egress, FileSpec, Lifecycle, Package, SecretRef, ServerSpec, Stack
+import pytest
 from tests.sim import invariants
 from tests.sim.client import STACK, Ended, Machine, Process, SimDisk, Trouble, names, stack_of
 from tests.sim.net import FAULTS
 from tests.sim.virtual import Clock
 from tests.sim.world import CANARY, USABLE, World
+
+from mcpiac.model.diagnostic import Diagnosed
+from mcpiac.model.plan import PlanOptions
+from mcpiac.model.record import State
+from mcpiac.model.spec import Egress, FileSpec, Lifecycle, Package, SecretRef, ServerSpec, Stack
 
 NAMES = ("a", "b", "c", "d", "e")
 DISK_FAULTS = (errno.ENOSPC, errno.EIO, errno.EROFS, errno.EACCES)
@@ -112,10 +114,13 @@ class History:
             one.hook = lambda number: self._meanwhile() if number == at else None
         recorded = bool(self.lineage and self.world.ours(self.lineage))
         one.wrong_account = self.extended and recorded and rng.random() < 0.03
-        self.steps.append(
-            f"trouble: rate {one.rate} {'' if len(one.kinds) > 3 else one.kinds} kill {one.kill_round} disk {kind if 0.35 <= kind < 0.55 else None} "
-            f"interrupt {one.interrupt_at} wrong {one.wrong_account}"
-        )
+        told = [f"rate {one.rate}"] if one.rate else []
+        told += [f"of {one.kinds}"] if len(one.kinds) <= 3 else []
+        told += [f"killed at round {one.kill_round}"] if one.kill_round else []
+        told += ["a bad disk"] if 0.35 <= kind < 0.55 else []
+        told += [f"interrupts at {one.interrupt_at}"] if one.interrupt_at else []
+        told += ["another account"] if one.wrong_account else []
+        self.steps.append(f"trouble: {', '.join(told) or 'none'}")
         return one
 
     def _disk_trouble(self) -> Callable[[str, int], bool]:
@@ -140,11 +145,8 @@ class History:
         self.machine.look().read(STACK)
         if self.rng.random() < 0.5:
             other = self.machine.store(SimDisk(self.machine.platter), 2)
-            try:
-                with other.lock(STACK, "apply"):
-                    raise Broken("two runs hold the lock")
-            except Diagnosed as fault:
-                assert fault.diagnostics[0].code == "state-locked"
+            with pytest.raises(Diagnosed, match="state-locked"), other.lock(STACK, "apply"):
+                raise Broken("two runs hold the lock")
         else:
             self.somebody()
 
@@ -193,7 +195,7 @@ class History:
         return Broken(f"{why}\n\ndef test_seed_{self.seed}():\n    play({self.seed})\n\n    # {steps}")
 
     def settle(self) -> None:
-        """Without faults it converges: the plan is empty, what is there is what was declared; destroy leaves nothing."""
+        """Without faults it converges: an empty plan, what is there is what was declared; destroy leaves nothing."""
         self.steps.append("calm")
         for _ in range(5):
             ended = self.apply()
@@ -326,7 +328,12 @@ def _renamed(one: History, box: Any) -> None:
     box.name = "mine"
 
 
+def _breaks(one: History, box: Any) -> None:
+    one.world.broken_setups = 1
+
+
 DEEDS: dict[str, Deed] = {
+    "break the next set-up": _breaks,
     "delete": _gone,
     "stop": _stopped,
     "die": _died,

@@ -6,20 +6,22 @@ import base64
 import copy
 from urllib.parse import quote
 
-from mcpiac.model.record import State
-from mcpiac.model.spec import ServerSpec
-from mcpiac.state.store import Store
 from tests.sim.client import STACK, Machine
 from tests.sim.world import CANARY, USABLE, Box
 
-_CANARIES = tuple(
-    {
-        CANARY,
-        quote(CANARY),
-        *(base64.b64encode(b"x" * n + CANARY.encode())[(4 if n else 0) : (8 if n else 8)].decode() for n in range(3)),
-    }
-)
-"""The canary raw and in URL form, and the middle of it in base64 at each offset."""
+from mcpiac.model.record import State
+from mcpiac.model.spec import ServerSpec
+from mcpiac.state.store import Store
+
+
+def _base64(before: int) -> str:
+    """The middle of the canary as it stands in base64 of a longer text."""
+    text = base64.b64encode(b"x" * before + CANARY.encode()).decode()
+    return text[4 if before else 0 :].rstrip("=")[:-2]
+
+
+_CANARIES = (CANARY, quote(CANARY), *(_base64(before) for before in range(3)))
+"""The canary raw, in URL form, and in base64 at each offset."""
 
 
 def loads(store: Store) -> State | None:

@@ -13,6 +13,8 @@ from typing import Any
 from unittest import mock
 
 import httpx
+from tests.sim.virtual import Clock, Killed
+from tests.sim.world import API, CANARY, Refuse, World
 
 from mcpiac.model.record import Instance
 from mcpiac.model.traits import Traits
@@ -23,8 +25,6 @@ from mcpiac.providers import registry
 from mcpiac.providers.api import Api
 from mcpiac.providers.base import WireProvider
 from mcpiac.providers.local import LocalProvider
-from tests.sim.virtual import Clock, Killed
-from tests.sim.world import API, CANARY, Refuse, World
 
 FAULTS = (
     "refused",
@@ -49,7 +49,7 @@ _TEMPLATE = Api(f"https://service.example{API}", pace=api_module.LOCAL_PACE)
 class Net(httpx.AsyncBaseTransport):
     """One process's connection. ``rate`` of its requests fail; ``fail_at`` fails only that one, with that fault.
 
-    ``dead`` after the process is gone. ``requests`` counts. ``hook(number)`` runs before each request: what others do.
+    ``dead`` after the process is gone. ``requests`` counts. ``hook(number)`` runs before each: what others do.
     """
 
     def __init__(

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mcpiac.state.disk import Appender, Disk, Held
 from tests.sim.virtual import Killed
+
+from mcpiac.state.disk import Appender, Disk, Held
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from tests.sim.virtual import Clock
 
 API = "/api/v1"
 USABLE = ("ready", "idle", "running")
-CANARY = "CANARY"
+CANARY = "CANARY-7f3a-CANARY"
 PAGE = 3
 
 
@@ -52,7 +52,7 @@ class Box:
 
 
 class World:
-    """An account at a service. ``extended``: lists carry owner, hosted ports and idle, as the embedded backend's do."""
+    """An account at a service. ``extended``: lists carry owner, ports and idle, as the embedded backend's do."""
 
     def __init__(self, clock: Clock, rng: random.Random, *, extended: bool) -> None:
         self.clock = clock

@@ -35,6 +35,9 @@ READ_OWNER = shlex.join(
 )
 """Reads the marker in a guest where the list does not carry it. ``/etc/sandboxer/env`` is the service's own file."""
 
+STARTING = 120.0
+"""Seconds that a sandbox which may be ours is waited for until it can be asked."""
+
 READING = 30.0
 """Seconds that reading a marker may take."""
 
@@ -174,6 +177,8 @@ async def _read(one: Found, provider: Provider) -> Candidate:
     if one.state in STOPPED or one.state == "error":
         return Candidate(one.id, None, f"it is {one.state}, so its owner cannot be read")
     try:
+        if one.state not in USABLE:
+            await provider.wait(one.id, timeout=STARTING)
         result = await provider.run(one.id, READ_OWNER, timeout=READING)
     except ProviderError as fault:
         return Candidate(one.id, "" if fault.kind == "not_found" else None, str(fault))
