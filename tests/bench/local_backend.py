@@ -70,6 +70,8 @@ def measure(daemon: LocalDaemon, sandboxes: int) -> dict[str, float]:
 
     def create() -> str:
         made = post("/sandboxes", {"type": "small", "ttlSeconds": None, "env": {"A": "b"}}).json()["sandbox"]
+        while made["state"] == "provisioning":
+            made = client.get(f"{API}/sandboxes/{made['id']}").json()["sandbox"]
         assert made["state"] == "ready", made
         return str(made["id"])
 

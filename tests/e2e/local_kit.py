@@ -108,8 +108,14 @@ class LocalDaemon:
         return self.call("GET", f"/sandboxes/{id}")["sandbox"]
 
     def list(self) -> list[Any]:
-        found: list[Any] = self.call("GET", "/sandboxes")["sandboxes"]
-        return found
+        found: list[Any] = []
+        cursor: dict[str, Any] = {}
+        while True:
+            page = self.call("GET", "/sandboxes", params=cursor)
+            found += page["sandboxes"]
+            if not page["pageInfo"]["hasMore"]:
+                return found
+            cursor = {"cursor": page["pageInfo"]["nextCursor"]}
 
     def await_state(self, id: str, *states: str) -> Any:
         def reached() -> Any:
