@@ -147,10 +147,14 @@ def stamp(at: float) -> str:
 
 def _list(world: World, at: Any, query: Any, headers: Any, body: Any) -> Any:
     ids = sorted(world.boxes)
-    start = int(query.get("cursor", 0))
-    page = ids[start : start + PAGE]
-    more = start + PAGE < len(ids)
-    info = {"nextCursor": str(start + PAGE) if more else None, "hasMore": more, "limit": PAGE}
+    if world.extended:
+        # The daemon's cursor is the last id; a service may count, so that what is deleted shifts the pages.
+        left = [id for id in ids if id > query.get("cursor", "")]
+    else:
+        left = ids[int(query.get("cursor", 0)) :]
+    page, more = left[:PAGE], len(left) > PAGE
+    after = page[-1] if world.extended and page else str(int(query.get("cursor", 0)) + PAGE) if more else None
+    info = {"nextCursor": after if more else None, "hasMore": more, "limit": PAGE}
     return {"sandboxes": [world.view(world.boxes[id]) for id in page], "pageInfo": info}
 
 

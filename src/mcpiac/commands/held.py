@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mcpiac.model.live import LiveView
     from mcpiac.model.ports import Provider
     from mcpiac.model.record import State
+    from mcpiac.model.spec import Stack
     from mcpiac.stack.project import Project
     from mcpiac.state.store import Session, Store
 
@@ -92,7 +93,7 @@ class Held:
         }
         options = qualify(options, servers)
         live = self.look()
-        kept = {c.name: () if options.destroy or c.stack is None else tuple(c.stack.servers) for c in choice.chosen}
+        kept = {c.name: () if options.destroy or c.stack is None else _wanted(c.stack) for c in choice.chosen}
         findings = self.recover(live, kept)
         states = self.states
         others = {name: self.store.read(name) for name in self.store.names() if name not in states}
@@ -108,6 +109,11 @@ class Held:
             taken = view.taken_variables(chosen.name, choice, states, others)
             made.append(view.make(self.context, chosen, state, live[place], options, found, taken, place))
         return made, findings
+
+
+def _wanted(stack: Stack) -> tuple[str, ...]:
+    """The servers that a sandbox would be made for."""
+    return tuple(name for name, spec in stack.servers.items() if not spec.disabled)
 
 
 @contextlib.contextmanager

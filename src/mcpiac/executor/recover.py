@@ -74,6 +74,10 @@ async def recover(
         return (_elsewhere(state, here, recorded),)
     findings: list[Diagnostic] = []
     creates = [entry for entry in state.open if entry.action.verb == "create"]
+    unseen = [entry.found for entry in creates if entry.found is not None and entry.found not in live.sandboxes]
+    if unseen and live.read:
+        # Only a refresh that was asked for an id can say that it is gone.
+        live = await provider.refresh([*(box.id for box in state.sandboxes.values()), *unseen])
     candidates = await _candidates(state, creates, live, provider) if creates and live.read else []
     for entry in state.open:
         if entry.action.verb != "create":
