@@ -89,7 +89,7 @@ class Fleet(RuleBasedStateMachine):
 
 TestFleet: Any = Fleet.TestCase
 TestFleet.settings = settings(
-    max_examples=40,
+    max_examples=100,
     stateful_step_count=10,
     deadline=None,
     derandomize=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import selectors
+import warnings
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -103,5 +104,7 @@ def _bury(loop: Loop) -> None:
             coroutine = task.get_coro()
             if coroutine is not None:
                 coroutine.close()
-    loop._ready.clear()  # type: ignore[attr-defined]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # coroutines that a killed process never began
+        loop._ready.clear()  # type: ignore[attr-defined]
     loop._scheduled.clear()  # type: ignore[attr-defined]
