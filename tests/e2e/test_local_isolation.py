@@ -178,6 +178,34 @@ def test_processes_of_others_are_not_seen(daemon: LocalDaemon, boxes: tuple[str,
     assert {process["pid"] for process in listed} <= {int(path.rpartition("/")[2]) for path in pids} | {1, 2}
 
 
+FORKS = """
+import os, signal, time
+pids = []
+try:
+    while len(pids) < 5000:
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(60)
+            os._exit(0)
+        pids.append(pid)
+except BlockingIOError:
+    pass
+print(len(pids))
+for pid in pids:
+    os.kill(pid, signal.SIGKILL)
+"""
+
+
+def test_limits(daemon: LocalDaemon, boxes: tuple[str, str]) -> None:
+    daemon.put(boxes[0], "forks.py", FORKS)
+    count = int(daemon.run(boxes[0], "python3 forks.py", timeoutSeconds=60))
+    assert 400 < count < 512
+    assert daemon.run(boxes[1], "echo fine") == "fine\n"
+    assert daemon.run(boxes[0], "ulimit -c; ulimit -n") == "0\n16384\n"
+    asked = {"command": "python3 -c 'x = bytearray(5 << 30)'"}
+    assert "MemoryError" in daemon.call("POST", f"/sandboxes/{boxes[0]}/commands", asked)["stderr"]
+
+
 def test_a_guest_that_forges_its_logs_and_services(daemon: LocalDaemon, boxes: tuple[str, str]) -> None:
     """What it leaves in its own folder leads nowhere when the daemon looks."""
     script = "cd ~/.mcpiac; mkdir -p log; rm -rf log/evil.log; ln -s /etc/passwd log/evil.log; mkfifo log/pipe.log"

@@ -268,6 +268,26 @@ def test_half_made_and_half_deleted_ones_are_finished(own_daemon: LocalDaemon) -
     until(lambda: not Path(f"/proc/{init}").exists(), "the processes go")
 
 
+def test_one_whose_record_cannot_be_read_is_shown_and_can_only_be_deleted(own_daemon: LocalDaemon) -> None:
+    """It must not look as if it were gone."""
+    id, other = own_daemon.create(), own_daemon.create()
+    init = own_daemon.runtime(id)["init"][0]
+    own_daemon.end(signal.SIGKILL)
+    path = own_daemon.home / "sandboxes" / id / "record.json"
+    path.write_text("")
+    own_daemon.start()
+    assert own_daemon.get(other)["state"] == "ready"
+    seen = own_daemon.get(id)
+    assert seen["state"] == "error"
+    assert "record.json" in seen["error"]
+    for method, path_of in (("PATCH", ""), ("POST", "/resume"), ("POST", "/host")):
+        refused = own_daemon.send(method, f"/sandboxes/{id}{path_of}", {"port": 1})
+        assert (refused.status_code, refused.json()["code"]) == (409, "record_unreadable")
+    assert path.read_text() == ""
+    own_daemon.delete(id)
+    assert not Path(f"/proc/{init}").exists()
+
+
 def test_a_create_survives_a_kill_right_after_its_answer(own_daemon: LocalDaemon) -> None:
     body = {"type": "small", "ttlSeconds": None, "env": {"A": "b"}}
     headers = {"Idempotency-Key": "k-1"}

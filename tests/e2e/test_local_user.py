@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.e2e.local_kit import ORDINARY_UID, LocalDaemon, local_daemon, ordinary_user, until, why_no_ordinary_user
+from tests.e2e.test_local_isolation import FORKS
 
 _WHY_NOT = "as an ordinary user all the other tests show this" if os.geteuid() != 0 else why_no_ordinary_user()
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(_WHY_NOT), reason=_WHY_NOT or "nothing is missing")]
@@ -45,3 +46,13 @@ def test_a_sandbox(daemon: LocalDaemon) -> None:
     daemon.call("POST", f"/sandboxes/{id}/stop")
     daemon.await_state(id, "archived")
     daemon.delete(id)
+
+
+def test_the_limit_of_processes_is_each_sandboxs_own(daemon: LocalDaemon) -> None:
+    """All sandboxes of an ordinary user have the same uid on the host."""
+    first, second = daemon.create(), daemon.create()
+    daemon.put(first, "forks.py", FORKS)
+    assert 400 < int(daemon.run(first, "python3 forks.py", timeoutSeconds=60)) < 512
+    daemon.run(first, "for n in $(seq 300); do sleep 60 & done; true")
+    daemon.put(second, "forks.py", FORKS)
+    assert 400 < int(daemon.run(second, "python3 forks.py", timeoutSeconds=60)) < 512

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 _MARK = "MCPIAC_DAEMON"
-_ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TZ": "UTC", _MARK: "1"}
+_ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TZ": "UTC"}
 
 
 def main() -> int:
@@ -21,9 +21,10 @@ def main() -> int:
     if sys.platform != "linux":
         print("the embedded backend needs Linux", file=sys.stderr)
         return 1
-    if set(os.environ) - set(_ENVIRONMENT) or _MARK not in os.environ:
+    again = {**_ENVIRONMENT, _MARK: str(os.getpid())}  # the pid stays the same, so nobody else sets it by accident
+    if os.environ.get(_MARK) != again[_MARK]:
         words = [sys.executable, "-P", "-m", "mcpiac.local", *sys.argv[1:]]
-        os.execve(sys.executable, words, _ENVIRONMENT)  # noqa: S606 - itself, with nothing of the caller's
+        os.execve(sys.executable, words, again)  # noqa: S606 - itself, with nothing of the caller's
     home = Path(os.path.abspath(options.home))
     os.chdir("/")
     os.umask(0o077)
@@ -74,7 +75,7 @@ def _run(options: object, held: int, told: int | None) -> int:
         daemon.remember_pid(options.home)
         daemon.keep_log(options.home)
         asyncio.run(daemon.Daemon(options).run(lambda: _ready(told)))
-    except OSError as fault:
+    except (OSError, ValueError) as fault:
         logging.getLogger("mcpiac.local").exception("the daemon ends")
         return _tell(told, 1, f"the daemon cannot start: {fault}")
     finally:

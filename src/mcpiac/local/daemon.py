@@ -29,7 +29,7 @@ from mcpiac.local.fleet import Fleet, Instance
 from mcpiac.local.packages.process import Cell
 from mcpiac.local.packages.store import Store
 from mcpiac.local.proxy import Access
-from mcpiac.local.stage import Stage, StageError, first_uid
+from mcpiac.local.stage import Stage, first_uid
 
 log = logging.getLogger(__name__)
 
@@ -113,8 +113,7 @@ def keep_log(home: Path) -> None:
 
 
 def enter_stage(home: Path) -> Stage:
-    """As root: a mount namespace of our own. A root that may not have one gets a daemon that cannot start sandboxes,
-    and says so with each."""
+    """As root: a mount namespace of our own. Raises StageError where this root may not have one."""
     stage = Stage()
     if os.geteuid() == 0:
         known = runtimes()
@@ -136,11 +135,7 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        try:
-            stage = enter_stage(home)
-        except StageError as fault:
-            log.error("no mount namespace: %s", fault)
-            raise
+        stage = enter_stage(home)
         fleet = Fleet(home, instance(home), stage, idle_minute=options.idle_minute)
         fleet.proxy.access = _access
         store = Store(home / "store", _cell(fleet, stage))

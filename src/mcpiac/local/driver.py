@@ -30,6 +30,8 @@ NODE_PATH = "/opt/node"
 _MIB = 1024 * 1024
 _STDERR_MAX = 8 * 1024
 _START_SECONDS = 20.0
+STARTS_AT_ONCE = 8
+"""Further starts wait: a hundred at once would all be late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +257,7 @@ class Driver:
     runtimes: Runtimes = field(default_factory=runtimes)
     agent_source: str = str(Path(__file__).parent / "agent")
     _bwrap: str | None = None
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(STARTS_AT_ONCE))
 
     def bwrap(self, uid: int | None) -> str:
         """The path of a bwrap that works; raises LaunchFailed with what each candidate said."""
@@ -297,7 +300,8 @@ class Driver:
         )
         start = json.dumps({"env": dict(env), "limits": dict(limits)}).encode()
         try:
-            return await self._start(bwrap, guest, start, uid)
+            async with self._slots:
+                return await self._start(bwrap, guest, start, uid)
         finally:
             self.stage.hide(disk)
 

@@ -22,7 +22,7 @@ from mcpiac.local.errors import Refused
 from mcpiac.local.hosting import Hosting, HostingError
 from mcpiac.local.netns import Dialer
 from mcpiac.local.proxy import ActivityKind, Condition, Proxy, Unavailable
-from mcpiac.local.records import Record, RecordError, Records, StoredMount, new_id
+from mcpiac.local.records import Folder, Record, RecordError, Records, StoredMount, new_id
 from mcpiac.local.sandbox import Sandbox, Surroundings, boot_clock
 from mcpiac.local.stage import UIDS_PER_DAEMON, Stage, first_uid
 
@@ -66,7 +66,7 @@ class Fleet:
         starting: list[Sandbox] = []
         for folder, record in self._records.all():
             if isinstance(record, RecordError):
-                log.error("%s; this sandbox is left alone", record)
+                self._unreadable(folder, record)
                 continue
             box = Sandbox(folder, record, self._around)
             found = box.find()
@@ -89,6 +89,17 @@ class Fleet:
             self._in_background(self._start(box))
         self._in_background(self._empty_trash())
         self._clock = asyncio.create_task(self._clocks())
+
+    def _unreadable(self, folder: Folder, fault: RecordError) -> None:
+        """A sandbox that exists and of which nothing is known: it is listed as an error, and can be deleted."""
+        log.error("%s", fault)
+        now = time.time()
+        unknown = Record(folder.path.name, "", "", "small", now, now, wanted="stopped", error=str(fault))
+        box = Sandbox(folder, unknown, self._around)
+        box.find()
+        box.phase = "failed"
+        box.unreadable = True
+        self._boxes[box.id] = box
 
     async def close(self) -> None:
         """Leave: the sandboxes go on without us."""
@@ -130,9 +141,17 @@ class Fleet:
         return sorted(self._boxes.values(), key=lambda box: (box.record.created, box.id))
 
     def get(self, id: str) -> Sandbox:
+        """To look at, or to delete."""
         box = self._boxes.get(id)
         if box is None:
             raise Refused(404, "sandbox_not_found", "there is no such sandbox")
+        return box
+
+    def use(self, id: str) -> Sandbox:
+        """To change, or to work in."""
+        box = self.get(id)
+        if box.unreadable:
+            raise Refused(409, "record_unreadable", f"{box.record.error}; repair that file, or delete the sandbox")
         return box
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
@@ -297,6 +316,8 @@ class Fleet:
     async def mount(self, box: Sandbox, packages: Sequence[StoredMount]) -> bool:
         """Exactly these packages from now on; True when the process tree was started again for it."""
         async with box.lock:
+            if box.record.wanted == "deleted":
+                raise Refused(404, "sandbox_not_found", "the sandbox was deleted meanwhile")
             if [asdict(each) for each in packages] == [asdict(each) for each in box.record.packages]:
                 return False
             box.record.packages, box.record.updated = list(packages), time.time()

@@ -157,10 +157,10 @@ def _try_sandboxes() -> list[Finding]:
         known = runtimes()
         try:
             stage.enter([sys.prefix, known.python_prefix or "/usr", known.node_prefix or "/usr"])
-        except (StageError, StopIteration) as fault:
+        except StageError as fault:
             means = "as root, sandboxes get a uid of their own, and that needs a mount namespace"
             cure = "run mcpiac as an ordinary user, or give this container CAP_SYS_ADMIN"
-            return [Finding("root-without-mounts", "error", "root", f"unshare(CLONE_NEWNS): {fault}", means, cure)]
+            return [Finding("root-without-mounts", "error", "root", fault.strerror or str(fault), means, cure)]
         found.append(Finding("root", "ok", "user", f"root: each sandbox gets a uid of its own, from {FIRST_UID} up"))
     faults: list[Finding] = []
     for candidate in candidates():

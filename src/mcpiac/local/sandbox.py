@@ -63,6 +63,7 @@ class Sandbox:
         self.services: dict[str, ServiceItem] = {}
         self.history: deque[dict[str, Any]] = deque(maxlen=200)
         self.hosting_error: str | None = None
+        self.unreadable = False
         self._around = around
         self._tree: Launched | None = None
         self._up_at = 0.0

@@ -8,6 +8,7 @@ this ends with the daemon. An ordinary user needs none of it: paths stay what th
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 
 _CLONE_NEWNS = 0x00020000
@@ -49,11 +50,18 @@ class Stage:
         self._libc = ctypes.CDLL(None, use_errno=True)
         try:
             if self._libc.unshare(_CLONE_NEWNS) != 0:
-                raise StageError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+                number = ctypes.get_errno()
+                raise StageError(
+                    number,
+                    f"root needs a mount namespace here ({os.strerror(number)}); run as an ordinary user instead",
+                )
             self._mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None)
-            place = next(each for each in _PLACES if os.path.isdir(each) and not any(_under(n, each) for n in needed))
+            free = (each for each in _PLACES if os.path.isdir(each) and not any(_under(n, each) for n in needed))
+            place = next(free, None)
+            if place is None:
+                raise StageError(errno.ENOENT, f"none of {', '.join(_PLACES)} can be mounted on")
             self._mount(b"mcpiac", place.encode(), b"tmpfs", 0, b"mode=0755,size=1m")
-        except (OSError, StopIteration):
+        except OSError:
             self._libc = None
             raise
         self.root = place

@@ -17,7 +17,7 @@ async def host(request: web.Request) -> web.Response:
     """``POST …/host``: the same sandbox and port give the same URL and token."""
     asked = await body(request, wire.HostRequest)
     fleet = request.app[FLEET]
-    box = fleet.get(request.match_info["id"])
+    box = fleet.use(request.match_info["id"])
     if not 1 <= asked.port <= 65535:
         raise Refused(400, "invalid_port", "port must be 1 to 65535")
     if asked.title is not None and len(asked.title) > TITLE_MAX:
@@ -36,13 +36,13 @@ async def host(request: web.Request) -> web.Response:
 
 
 async def hosted(request: web.Request) -> web.Response:
-    box = request.app[FLEET].get(request.match_info["id"])
+    box = request.app[FLEET].use(request.match_info["id"])
     return told(wire.HostedPage(ports=tuple(_item(each) for each in ports_of(box) if not each.hidden)))
 
 
 async def hide(request: web.Request) -> web.Response:
     fleet = request.app[FLEET]
-    box = fleet.get(request.match_info["id"])
+    box = fleet.use(request.match_info["id"])
     port = number(request.query, "port")
     if port is None:
         raise Refused(400, "invalid_port", "say which port")

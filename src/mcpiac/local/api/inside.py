@@ -55,7 +55,7 @@ class Output:
 
 
 def _box(request: web.Request) -> Sandbox:
-    return request.app[FLEET].get(request.match_info["id"])
+    return request.app[FLEET].use(request.match_info["id"])
 
 
 async def command(request: web.Request) -> web.StreamResponse:

@@ -28,7 +28,7 @@ async def mount(request: web.Request) -> web.StreamResponse:
     """``PUT …/packages``: NDJSON, ``progress`` lines, then ``installed`` or ``error``."""
     asked = await body(request, wire.InstallRequest)
     fleet, store = request.app[FLEET], request.app[STORE]
-    box = fleet.get(request.match_info["id"])
+    box = fleet.use(request.match_info["id"])
     if len(asked.packages) > PACKAGES_MAX:
         raise Refused(400, "invalid_request", f"at most {PACKAGES_MAX} packages")
     for package in asked.packages:

@@ -133,7 +133,7 @@ async def create(request: web.Request) -> web.Response:
 
 
 async def get(request: web.Request) -> web.Response:
-    return told(wire.SandboxAnswer(sandbox=view(_box(request))))
+    return told(wire.SandboxAnswer(sandbox=view(request.app[FLEET].get(request.match_info["id"]))))
 
 
 async def update(request: web.Request) -> web.Response:
@@ -199,7 +199,7 @@ async def wake(request: web.Request) -> web.Response:
 
 
 async def delete(request: web.Request) -> web.Response:
-    box = _box(request)
+    box = request.app[FLEET].get(request.match_info["id"])
     if request.headers.get(wire.HEADER_CONFIRM_DELETE) != box.id:
         raise Refused(400, "confirmation_required", f"{wire.HEADER_CONFIRM_DELETE} must hold the sandbox's id")
     return told(wire.DeletionAnswer(operation=request.app[FLEET].delete(box)), 202)
@@ -245,7 +245,7 @@ async def shutdown(request: web.Request) -> web.Response:
 
 
 def _box(request: web.Request) -> Sandbox:
-    return request.app[FLEET].get(request.match_info["id"])
+    return request.app[FLEET].use(request.match_info["id"])
 
 
 def check_size(size: str) -> str:
