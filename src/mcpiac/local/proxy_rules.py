@@ -289,7 +289,7 @@ _COMMENTS = re.compile(rb"(?::[^\r\n]*|)(?:\r?\n(?::[^\r\n]*|))*")
 
 
 def is_keepalive(data: bytes) -> bool:
-    """Whether a piece of an event stream holds comments alone: a server's way to keep the connection, no use of it."""
+    """Whether a piece of an event stream holds comments alone: a way to keep the connection, no use of it."""
     return len(data) <= 256 and _COMMENTS.fullmatch(data) is not None
 
 
