@@ -22,10 +22,7 @@ class Spot:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``at`` is a path in the tree or a spot in the text. ``on``: the key of that path, or its value.
-
-    ``inside`` and ``length`` narrow a value to some of its characters.
-    """
+    """``at`` is a path in the tree or a spot in the text. ``on``: the key of that path, or its value."""
 
     code: str
     summary: str

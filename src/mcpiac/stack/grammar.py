@@ -42,9 +42,6 @@ _UNITS = {"s": 1, "m": MINUTE, "h": HOUR, "d": DAY}
 _MODE = re.compile(r"0?[0-7]{3}\Z")
 _URL_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+/?\Z|/\Z")
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?\Z")
-_HOST = re.compile(
-    r"(?=.{1,253}(?::|\Z))[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*(:[0-9]{1,5})?\Z"
-)
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _SOURCE = re.compile(r"([a-z][a-z0-9+-]{0,19}):(.*)\Z", re.DOTALL)
@@ -112,7 +109,7 @@ def parse_ttl(value: object) -> int | None:
         return None
     if value == "off":
         raise Bad("bad-duration", "`off` is for idle; a ttl is switched off with `none`", "write: none")
-    seconds = _seconds(value, "bad-duration", "90s, 30m, 8h, 2d, a number of seconds, or none")
+    seconds = _seconds(value, "90s, 30m, 8h, 2d, a number of seconds, or none")
     if seconds == 0:
         raise Bad("out-of-range", "a ttl of 0 would stop the sandbox at once", "to switch it off write: none")
     if not TTL_SHORTEST <= seconds <= TTL_LONGEST:
@@ -142,13 +139,13 @@ def parse_idle(value: object) -> int | None:
 
 def parse_timeout(value: object) -> int:
     """Seconds that a step may take."""
-    seconds = _seconds(value, "bad-duration", "90s, 10m, 1h, or a number of seconds")
+    seconds = _seconds(value, "90s, 10m, 1h, or a number of seconds")
     if not 1 <= seconds <= DAY:
         raise Bad("out-of-range", "a timeout lies between 1 second and 1 day", "write: 5m")
     return seconds
 
 
-def _seconds(value: object, code: str, forms: str) -> int:
+def _seconds(value: object, forms: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -156,8 +153,8 @@ def _seconds(value: object, code: str, forms: str) -> int:
         if found:
             return int(found[1]) * _UNITS[found[2]]
         if re.fullmatch(r"[0-9]{1,9}", value):
-            raise Bad(code, "a number of seconds is written without quotes", f"write: {int(value)}")
-    raise Bad(code, "this is no duration", f"write one of: {forms}")
+            raise Bad("bad-duration", "a number of seconds is written without quotes", f"write: {int(value)}")
+    raise Bad("bad-duration", "this is no duration", f"write one of: {forms}")
 
 
 def parse_mode(value: str) -> str:
@@ -216,20 +213,11 @@ def check_label(name: str) -> str:
     return name
 
 
-def check_host(host: str) -> str:
-    """A ``host`` or ``host:port``."""
-    if not _HOST.match(host) or (":" in host and not 1 <= int(host.rsplit(":", 1)[1]) <= 65535):
-        raise Bad("bad-host", "this is no host name", "write for example: registry.npmjs.org")
-    return host
-
-
-def references(text: str) -> Iterator[tuple[int, str | None]]:
-    """Each ``${…}`` of a text: where it begins, and what it names (None: it is never closed). ``$${`` is none."""
-    if "${" not in text:
-        return
-    for found in _REFERENCE.finditer(text):
+def references(text: str) -> Iterator[str | None]:
+    """What each ``${…}`` of a text names; None for one that is never closed. ``$${`` is none."""
+    for found in _REFERENCE.finditer(text) if "${" in text else ():
         if found[1] is not None:
-            yield found.start(), found[1] if found[2] else None
+            yield found[1] if found[2] else None
 
 
 def check_source(source: str) -> str:

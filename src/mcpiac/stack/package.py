@@ -28,8 +28,6 @@ _RANGE = re.compile(r"[\^~<>=*!|,]|\|\||(?:^|\.)[xX](?:\.|$)| - |^[0-9]+(?:\.[0-
 _TAG = re.compile(r"[A-Za-z][A-Za-z0-9_-]*\Z")
 _LONGEST_VERSION = 128
 
-EXACT = "an exact version is written: 2026.8.31"
-
 
 @lru_cache(maxsize=4096)
 def parse_name(text: str) -> tuple[Registry, str, tuple[str, ...]]:

@@ -136,7 +136,7 @@ def _texts(case: Case) -> Iterator[tuple[Path, str]]:
 def _references(case: Case) -> Iterator[Finding]:
     part = case.part
     for path, text in _texts(case):
-        for _, inner in grammar.references(text):
+        for inner in grammar.references(text):
             if inner is None:
                 hint = "close it with }, or write $${ for the characters themselves"
                 yield Finding("bad-reference", "`${` is never closed", path, hint)
@@ -262,13 +262,13 @@ def across(cases: Mapping[str, Case]) -> Iterator[Finding]:
             continue
         path: Path = (*case.path, "lifecycle", "moved_from")
         if old == name:
-            yield Finding("moved-from-itself", "a server is not moved from its own name", path, "remove `moved_from`")
+            yield Finding("move-to-itself", "a server is not moved from its own name", path, "remove `moved_from`")
         elif old in cases:
             summary = f"the server `{old}` is still declared, so nothing was moved from it"
-            yield Finding("moved-from-declared", summary, path, f"remove `{old}`, or `moved_from`")
+            yield Finding("move-source-declared", summary, path, f"remove `{old}`, or `moved_from`")
         elif old in taken:
             summary = f"`{taken[old]}` was moved from `{old}` already"
-            yield Finding("moved-from-twice", summary, path, "one server has one new name")
+            yield Finding("move-twice", summary, path, "one server has one new name")
         else:
             taken[old] = name
 
