@@ -453,10 +453,10 @@ class Fleet:
             return Condition(
                 "error", f"{record.error or 'the sandbox failed'}: run `mcpiac doctor`, then apply again"
             )
-        if box.phase == "starting":
-            return Condition("starting", "the sandbox is starting")
         if box.paused_at is not None:
             return Condition("paused", "the sandbox is paused")
+        if box.phase == "starting" or not box.told:
+            return Condition("starting", "the sandbox is starting")
         for name, service in box.services.items():
             if service.state in ("backoff", "failed"):
                 why = service.last_exit or "no exit status"

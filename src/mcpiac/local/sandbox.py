@@ -61,6 +61,8 @@ class Sandbox:
         self.phase: Phase = "down"
         self.paused_at: float | None = None
         self.services: dict[str, ServiceItem] = {}
+        self.told = False
+        """Whether the agent has said yet what services there are."""
         self.history: deque[dict[str, Any]] = deque(maxlen=200)
         self.hosting_error: str | None = None
         self.unreadable = False
@@ -285,7 +287,7 @@ class Sandbox:
         self._tree = tree
         self.phase = "up"
         self._up_at = boot_clock()
-        self.services = {}
+        self.services, self.told = {}, False
         self._detached = 0
         try:
             self._exit_fd = tree.init.open()
@@ -386,7 +388,7 @@ class Sandbox:
                 found[str(name)[:64]] = _bounded(ServiceItem.model_validate(item))
             except ValidationError:
                 log.debug("%s: its agent told nonsense of a service", self.id)
-        self.services = found
+        self.services, self.told = found, True
 
     def _save_runtime(self) -> None:
         tree = self._tree
