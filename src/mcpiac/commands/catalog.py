@@ -19,6 +19,11 @@ GROUPS: dict[str, dict[str, str]] = {
         "logs": "Show a server's log.",
         "exec": "Run a command inside a server's sandbox.",
     },
+    "What is recorded": {
+        "state": "Look at what is recorded, and change it by hand.",
+        "adopt": "Record a live sandbox as a declared server's.",
+        "unlock": "Take away a lock whose run is gone.",
+    },
     "Tools": {
         "doctor": "Look for what this machine or project lacks, and say the cure.",
         "daemon": "Start, stop and look at the daemon of local sandboxes.",
@@ -33,9 +38,6 @@ VERBS: dict[str, str] = {verb: sentence for group in GROUPS.values() for verb, s
 
 LATER = frozenset(
     (
-        "state",
-        "unlock",
-        "adopt",
         "show",
         "import",
         "run",

@@ -18,9 +18,14 @@ def configure(parser: ArgumentParser) -> None:
     flags.stacks(parser, "a stack's file or name, also of a file that is gone (default: all)")
     flags.running(parser)
     flags.planning(parser)
+    parser.add_argument("--orphans", action="store_true", help="instead: what is ours and stands in no record")
 
 
 def run(args: Namespace, context: Context) -> int:
+    if args.orphans:
+        from mcpiac.commands import orphans
+
+        return orphans.run(context, args.stacks, yes=args.yes)
     from mcpiac.commands import flow
 
     again = " ".join(["mcpiac destroy", *args.stacks])

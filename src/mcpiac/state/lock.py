@@ -138,6 +138,13 @@ def read_holder(disk: Disk, path: Path) -> Holder | None:
         return None
 
 
+def holders(disk: Disk, folder: Path) -> dict[str, Holder]:
+    """Stack → who has its lock, or had it when it died."""
+    names = [name.removesuffix(".holder.json") for name in disk.names(folder) if name.endswith(".holder.json")]
+    found = {name: read_holder(disk, holder_path(folder, name)) for name in names}
+    return {name: holder for name, holder in found.items() if holder is not None}
+
+
 def locked(path: Path, holder: Holder | None, *, restarted: bool = False) -> Diagnosed:
     """The refusal."""
     who = str(holder) if holder else "another process on this machine"
