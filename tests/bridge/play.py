@@ -35,12 +35,13 @@ class Stage:
         self.log: list[do.Command] = []
         self.exchanges = itertools.count(1)
         self.reap = True
+        self.quiet = False  # True: what asks to be woken is not
 
     # events
 
     def play(self, commands: list[do.Command]) -> list[do.Command]:
         self.log += commands
-        if any(isinstance(c, do.Wake) for c in commands):
+        if any(isinstance(c, do.Wake) for c in commands) and not self.quiet:
             commands = commands + self.play(self.hub.wake(self.now))
         for command in list(commands):
             if isinstance(command, do.End) and self.reap:

@@ -542,3 +542,16 @@ def test_term_fails_what_is_too_late_and_a_second_one_waits_for_nothing():
     other.play(other.hub.stop(0.0))
     other.play(other.hub.stop(0.0))
     assert other.has(do.Quit)
+
+
+def test_notifications_wait_while_the_line_behind_them_is_still_coming():
+    stage = Stage()
+    sid, child = stage.session()
+    exchange = stage.post(call(), sid)
+    large = result("1", '"' + "x" * (2 << 20) + '"').encode()
+    stage.quiet = True
+    stage.play(stage.hub.output(child, note("first").encode() + b"\n" + large[:100], stage.now))
+    again = stage.hub.wake(stage.now)
+    assert [type(c) for c in again] == [do.Wake]
+    stage.play(stage.hub.output(child, large[100:] + b"\n", stage.now))
+    assert stage.respond(exchange).body == large

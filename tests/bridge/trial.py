@@ -31,8 +31,8 @@ from mcpiac.bridge.build import build_zipapp
 
 HERE = Path(__file__).parent
 TEXT = "h\u00e9llo \u2713"
-SECONDS = 8.0
-SLOW = {"slow_start": 40.0, "slow_answers": 20.0, "silent_initialize": 40.0}
+SECONDS = 10.0
+SLOW = {"slow_start": 40.0, "slow_answers": 20.0, "silent_initialize": 40.0, "notification_flood": 40.0}
 SHARED = [
     "good_legacy",
     "good_modern",
@@ -73,7 +73,7 @@ ERRORS = {
 # Where a client of ours is known to refuse what the server itself says.
 CLIENT_REFUSES = {
     "unknown_version": {"py2 auto", "py2 legacy", "py1", "ts1"},
-    "big_after_progress": {"py2 auto", "py2 legacy"},  # no event over 1 MiB
+    "big_after_progress": {"py2 auto", "py2 legacy"},  # no event over 1 MiB, where the answer comes late
     "lone_surrogate": {"py2 auto", "py2 legacy", "py1"},  # not JSON to them
     "many_digits": {"py2 auto", "py2 legacy", "py1"},
     "last_words": {"py2 auto", "py2 legacy", "py1"},  # they list the tools after the call
@@ -242,7 +242,7 @@ def _word(name: str, outcome: str) -> str:
 
 def expected(name: str, client: str, word: str) -> bool:
     if client in CLIENT_REFUSES.get(name, ()):
-        return "hang" not in word
+        return client == "py1" or "hang" not in word  # 1.x waits for ever on an answer it cannot parse
     return word == ("says why" if name in ERRORS else "ok")
 
 

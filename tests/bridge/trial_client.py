@@ -10,8 +10,10 @@ import asyncio
 import json
 import logging
 import sys
+from types import SimpleNamespace
 
 logging.disable(logging.CRITICAL)
+sdk = SimpleNamespace()
 TEXT = "h\u00e9llo \u2713"
 
 
@@ -22,18 +24,13 @@ def _leaf(exc: BaseException) -> BaseException:
 
 
 async def _two(url: str, mode: str) -> str:
-    from mcp.client.client import Client
-
-    async with Client(url, mode=mode) as client:
+    async with sdk.Client(url, mode=mode) as client:
         result = await client.call_tool("echo", {"text": TEXT})
         return result.content[0].text
 
 
 async def _one(url: str) -> str:
-    from mcp import ClientSession
-    from mcp.client.streamable_http import streamablehttp_client
-
-    async with streamablehttp_client(url) as (read, write, _), ClientSession(read, write) as session:
+    async with sdk.streamablehttp_client(url) as (read, write, _), sdk.ClientSession(read, write) as session:
         await session.initialize()
         result = await session.call_tool("echo", {"text": TEXT})
         return result.content[0].text
@@ -59,6 +56,16 @@ async def _round(url: str, seconds: float, mode: str) -> str:
 
 async def main() -> None:
     url, seconds, mode = sys.argv[1], float(sys.argv[2]), sys.argv[3]
+    global sdk  # loaded before the clock runs
+    if mode == "v1":
+        import mcp
+        from mcp.client.streamable_http import streamablehttp_client
+
+        sdk = SimpleNamespace(ClientSession=mcp.ClientSession, streamablehttp_client=streamablehttp_client)
+    else:
+        from mcp.client.client import Client
+
+        sdk = SimpleNamespace(Client=Client)
     rounds = [await _round(url, seconds, mode), await _round(url, seconds, mode)]
     print(json.dumps(rounds), flush=True)
 

@@ -18,6 +18,7 @@ from .limits import Limits
 from .pool import Pool
 from .probe import Prober
 from .session import Session
+from .stream import HOLD
 
 
 class Hub:
@@ -120,8 +121,11 @@ class Hub:
 
     def wake(self, now: float) -> list[do.Command]:
         """The moment that a `Wake` asked for."""
-        for _, stream in list(self.front.streams.values()):
-            stream.release(now)
+        for session, stream in list(self.front.streams.values()):
+            if session is not None and stream.holds(now) and session.channel.reader.in_line:
+                self.core.out.append(do.Wake(HOLD))  # what comes may be its answer
+            else:
+                stream.release(now)
         return self._flush(now)
 
     def tick(self, now: float) -> list[do.Command]:

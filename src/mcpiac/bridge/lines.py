@@ -37,7 +37,7 @@ class LineReader:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._parts: list[bytes] = []
-        self._size = 0
+        self.size = 0
         self._over = False
 
     def feed(self, data: bytes) -> list[tuple[bytes, bool]]:
@@ -62,15 +62,15 @@ class LineReader:
     def _keep(self, piece: bytes) -> None:
         if self._over or not piece:
             return
-        self._size += len(piece)
+        self.size += len(piece)
         self._parts.append(piece)
-        if self._size > self.limit:
+        if self.size > self.limit:
             self._over = True
             self._parts = [b"".join(self._parts)[:_HEAD]]
 
     def _take(self) -> tuple[bytes, bool]:
         line, over = b"".join(self._parts), self._over
-        self._parts, self._size, self._over = [], 0, False
+        self._parts, self.size, self._over = [], 0, False
         return line, over
 
 
@@ -83,6 +83,11 @@ class MessageReader:
         self._held: list[str] = []  # lines of what may be one message spread over lines
         self._held_size = 0
         self.repaired = 0
+
+    @property
+    def in_line(self) -> bool:
+        """Whether the beginning of a line has come and its end has not."""
+        return self._lines.size > 0
 
     def feed(self, data: bytes) -> list[Item]:
         items: list[Item] = []

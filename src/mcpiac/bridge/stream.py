@@ -16,7 +16,8 @@ from .limits import Limits
 
 RETRY_MS = 1000
 LARGE = 1 << 20  # a current SDK refuses a larger event
-HOLD = 0.05  # seconds that first notifications wait: a large answer close behind them goes as JSON
+LONGEST_HOLD = 2.0
+HOLD = 0.1  # seconds that first notifications wait: a large answer close behind them goes as JSON
 
 
 class Counters:
@@ -61,6 +62,7 @@ class Stream:
         "_backlog",
         "_counters",
         "_held",
+        "_held_since",
         "_limits",
         "_out",
         "_seq",
@@ -104,6 +106,7 @@ class Stream:
         self._seq = 0
         self._backlog: deque[tuple[bytes, bool]] = deque()
         self._held: list[str] = []
+        self._held_since = 0.0
         self.spill: Callable[[list[str]], None] | None = None  # where held notifications go instead
         self.backlog_bytes = 0
         self.exchange = exchange
@@ -128,6 +131,7 @@ class Stream:
         if not self.begun and self.exchange is not None:
             if droppable and self.accepts_json and len(self._held) < self._limits.queue:
                 if not self._held:
+                    self._held_since = now
                     self._out.append(do.Wake(HOLD))
                 self._held.append(text)
                 return
@@ -135,6 +139,10 @@ class Stream:
             if not self.begun:
                 self.begin(now)
         self._emit(text, now, droppable)
+
+    def holds(self, now: float) -> bool:
+        """Whether notifications are held back that may wait a little more."""
+        return bool(self._held) and now - self._held_since < LONGEST_HOLD
 
     def release(self, now: float) -> None:
         """Sends the notifications that were held back."""

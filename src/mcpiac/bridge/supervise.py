@@ -49,6 +49,8 @@ def supervise(work: Callable[[], int]) -> int:
         if pid == worker:
             status = os.WEXITSTATUS(raw) if os.WIFEXITED(raw) else 128 + os.WTERMSIG(raw)
             break
+    for number in _FORWARDED:  # a second signal during the interpreter's own end changes nothing
+        signal.signal(number, signal.SIG_IGN)
     _end_all()
     return status
 
