@@ -142,6 +142,8 @@ def _power(work: Work) -> None:
     if verb is not None:
         also = [] if alone else [name for name in work.names if name in ("ttl", "disabled")]
         settles = [*changed, *also, *(["secrets"] if "secrets" in work.names and "secrets" not in changed else [])]
+        if _passed_anew(work):
+            settles.remove("secrets")
         summary = f"{why}, in place" if alone else f"{why} ({DOWN})" if verb == "restart" else why
         work.steps.append(steps.power(ctx, case, work.key, verb, changed, settles, summary, in_place=alone))
     if verb is None or alone:
@@ -217,6 +219,9 @@ def _exec(work: Work) -> None:
     if _never(work, "package"):
         parts = [create.setup_summary(case)]
     parts += [f"file {path}" for path in again]
+    passed = _passed_anew(work)
+    if passed:
+        parts.append("the secrets that it is passed")
     taint = record.tainted or work.sandbox.tainted
     if taint is not None:
         parts.append("again")
@@ -224,12 +229,19 @@ def _exec(work: Work) -> None:
     if ctx.options.upgrade_guest:
         parts.append("guest of this mcpiac")
         work.reasons.append("--upgrade-guest")
-    if not changed and not again and taint is None and not ctx.options.upgrade_guest:
+    if not (changed or again or passed or taint is not None or ctx.options.upgrade_guest):
         return
-    settles = work.settles("exec")
+    settles = [*work.settles("exec"), *(["secrets"] if passed else [])]
     work.steps.append(
         steps.execute(ctx, case, work.key, work.id, settles, " · ".join(dict.fromkeys(parts)), again=again)
     )
+
+
+def _passed_anew(work: Work) -> bool:
+    """Whether the server is to be passed secrets of other names than its set-up wrote down: then the set-up settles
+    them, not the restart that sends their values."""
+    recorded = work.record.spec.get("secrets")
+    return "secrets" in work.names and recorded is not None and {*recorded} != {*work.case.spec.secrets}
 
 
 def _head(path: str) -> str:
