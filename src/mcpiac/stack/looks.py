@@ -17,24 +17,25 @@ MASK = "••••"
 """What is shown in a secret's place: the same for every length."""
 
 _SHAPES = re.compile(
-    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY"
-    r"|\b(?:sk|pk|rk)[-_](?:ant|live|test|proj|or|svcacct)[-_][A-Za-z0-9_-]{8,}"
-    r"|\bsk-[A-Za-z0-9_-]{16,}"
-    r"|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}"
-    r"|\bgl(?:pat|ptt|dt|rt|soat)-[A-Za-z0-9_-]{16,}"
-    r"|\bxox[abeoprs]-[A-Za-z0-9-]{10,}|\bxapp-[A-Za-z0-9-]{10,}"
+    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY"
+    r"|\b(?:sk|pk|rk)[-_](?:ant|live|test|proj|or|svcacct)[-_][A-Za-z0-9_-]{8,200}"
+    r"|\bsk-[A-Za-z0-9_-]{16,200}"
+    r"|\bgh[pousr]_[A-Za-z0-9]{20,200}|\bgithub_pat_[A-Za-z0-9_]{20,200}"
+    r"|\bgl(?:pat|ptt|dt|rt|soat)-[A-Za-z0-9_-]{16,200}"
+    r"|\bxox[abeoprs]-[A-Za-z0-9-]{10,200}|\bxapp-[A-Za-z0-9-]{10,200}"
     r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
-    r"|\bAIza[A-Za-z0-9_-]{30,}|\bya29\.[A-Za-z0-9_-]{20,}"
-    r"|\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}"
-    r"|\bnpm_[A-Za-z0-9]{30,}|\bpypi-[A-Za-z0-9_-]{30,}|\bhf_[A-Za-z0-9]{20,}"
-    r"|\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"
-    r"|\bdop_v1_[a-f0-9]{32,}|\bshp(?:at|ca|pa|ss)_[a-fA-F0-9]{24,}|\bsq0[a-z]{3}-[A-Za-z0-9_-]{20,}"
-    r"|\bAGE-SECRET-KEY-1[A-Z0-9]{20,}|\bdckr_pat_[A-Za-z0-9_-]{20,}|\bhvs\.[A-Za-z0-9_-]{20,}"
-    r"|\blin_api_[A-Za-z0-9]{20,}|\bsecret_[A-Za-z0-9]{30,}|\bntn_[A-Za-z0-9]{30,}|\bfigd_[A-Za-z0-9_-]{20,}"
-    r"|\bsbp_[a-f0-9]{30,}|\bwhsec_[A-Za-z0-9+/=]{20,}"
-    r"|(?i:\bbearer +[A-Za-z0-9._~+/=-]{12,})"
-    r"|[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:[^\s/@$]+@"
+    r"|\bAIza[A-Za-z0-9_-]{30,200}|\bya29\.[A-Za-z0-9_-]{20,200}"
+    r"|\beyJ[A-Za-z0-9_-]{8,200}\.eyJ[A-Za-z0-9_-]{8,200}"
+    r"|\bnpm_[A-Za-z0-9]{30,200}|\bpypi-[A-Za-z0-9_-]{30,200}|\bhf_[A-Za-z0-9]{20,200}"
+    r"|\bSG\.[A-Za-z0-9_-]{16,200}\.[A-Za-z0-9_-]{16,200}"
+    r"|\bdop_v1_[a-f0-9]{32,200}|\bshp(?:at|ca|pa|ss)_[a-fA-F0-9]{24,200}|\bsq0[a-z]{3}-[A-Za-z0-9_-]{20,200}"
+    r"|\bAGE-SECRET-KEY-1[A-Z0-9]{20,200}|\bdckr_pat_[A-Za-z0-9_-]{20,200}|\bhvs\.[A-Za-z0-9_-]{20,200}"
+    r"|\blin_api_[A-Za-z0-9]{20,200}|\bsecret_[A-Za-z0-9]{30,200}|\bntn_[A-Za-z0-9]{30,200}|\bfigd_[A-Za-z0-9_-]{20,200}"
+    r"|\bsbp_[a-f0-9]{30,200}|\bwhsec_[A-Za-z0-9+/=]{20,200}"
+    r"|(?i:\bbearer {1,8}[A-Za-z0-9._~+/=-]{12,200})"
+    r"|\b[A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s/:@]{0,200}:[^\s/@$]{1,200}@"
 )
+"""Every repetition is bounded: a text made to be slow is read in a time that grows with its length only."""
 
 _NAME = re.compile(
     r"(?:^|[_.-])(?:tokens?|secrets?|passw(?:or)?d|passphrase|pass|pwd|api_?key|apikey|access_?key|secret_?key|private_?key"
@@ -113,11 +114,13 @@ def suspicious_arguments(argv: Sequence[str]) -> list[int]:
 
 
 def scrub(text: str) -> str:
-    """A text with what has the shape of a secret cut out: for quoting what could not be parsed."""
-    text = _SHAPES.sub(MASK, text)
-    text = _HEX.sub(lambda found: MASK if _hexadecimal(found[0]) else found[0], text)
+    """A text without what has the shape of a secret, for quoting; from a published token format on, all is cut."""
+    found = _SHAPES.search(text)
+    if found:
+        text = text[: found.start()] + MASK
+    text = _HEX.sub(lambda run: MASK if _hexadecimal(run[0]) else run[0], text)
     for pattern, bits in ((_RUN, _BITS_RUN), (_LONG_RUN, _BITS_LONG_RUN)):
-        text = pattern.sub(lambda found, bits=bits: MASK if _is_dense(found[0], bits) else found[0], text)  # type: ignore[misc]
+        text = pattern.sub(lambda run, bits=bits: MASK if _is_dense(run[0], bits) else run[0], text)  # type: ignore[misc]
     return text
 
 

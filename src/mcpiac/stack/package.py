@@ -77,13 +77,13 @@ def _normal(name: str) -> str:
 @lru_cache(maxsize=4096)
 def parse_version(registry: Registry, text: str) -> str:
     """An exact version in the registry's own spelling; a range or a tag is refused by name."""
-    if len(text) <= _LONGEST_VERSION:
-        if registry == "npm" and _SEMVER.match(text):
-            return text
-        if registry == "pypi" and text.isascii():
-            exact = _pep440(text)
-            if exact is not None:
-                return exact
+    if len(text) > _LONGEST_VERSION:
+        raise Bad("bad-version", f"a version has at most {_LONGEST_VERSION} characters; this has {len(text)}")
+    if registry == "npm" and _SEMVER.match(text):
+        return text
+    exact = _pep440(text) if registry == "pypi" and text.isascii() else None
+    if exact is not None:
+        return exact
     raise _inexact(registry, text)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from difflib import SequenceMatcher
 from typing import Any
 
 from mcpiac.model.diagnostic import Diagnostic, Excerpt, Origin
@@ -20,6 +19,9 @@ from mcpiac.stack.syntax import lines_of
 _LONGEST = 100
 _BEFORE = 40
 """A line longer than 100 characters is cut to the part around the caret, beginning at most 40 before it."""
+
+_LONGEST_UNPARSED = 2000
+"""A longer line of a text that is no YAML is not shown: what to mask in it is guessed by patterns."""
 
 _SECRETS_KEY = re.compile(r"(?:.*[_-])?secrets?\Z", re.IGNORECASE)
 _NEARLY_SECRETS = 0.75
@@ -97,6 +99,8 @@ class Places:
         if at.line >= len(self._lines):
             return None
         line = self._lines[at.line]
+        if self.root is None and len(line) > _LONGEST_UNPARSED:
+            return None
         if self.root is None:
             text, caret, width = self._unparsed(line, at)
         else:
@@ -201,6 +205,8 @@ def _speaks_of_secrets(key: str) -> bool:
     """Whether what stands under a key is to be hidden for the key's sake: ``secrets`` and what was meant to be it."""
     if _SECRETS_KEY.match(key) or looks.secret_name(key):
         return True
+    from difflib import SequenceMatcher
+
     return SequenceMatcher(None, key.lower(), "secrets").ratio() >= _NEARLY_SECRETS
 
 

@@ -329,3 +329,9 @@ def test_harmless_names(name: str) -> None:
 )
 def test_suspicious_arguments(argv: list[str], found: list[int]) -> None:
     assert looks.suspicious_arguments(argv) == found
+
+
+def test_scrubbing_leaves_no_tail_of_a_long_secret() -> None:
+    long = "ghp_" + "aB3" * 400
+    assert looks.scrub(f"x {long} y") == "x ••••"
+    assert looks.scrub("x -----BEGIN PRIVATE KEY----- MIIE and more") == "x ••••"
