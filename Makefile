@@ -38,7 +38,7 @@ test: $(DEV)  ## the fast tests (a few minutes)
 	$(BIN)/pytest -n 2 --dist worksteal -m 'not slow'
 
 golden: $(DEV)  ## write the rendered text in tests/golden anew; look at the diff
-	MCPIAC_GOLDEN=write $(BIN)/pytest tests/unit/ui/test_golden.py
+	MCPIAC_GOLDEN=write $(BIN)/pytest tests/unit/ui/test_golden.py tests/unit/stack
 
 docs: $(DEV)  ## write the parts of docs/ that are made from the code anew
 	MCPIAC_DOCS=write $(BIN)/pytest tests/unit/cli/test_commands_page.py
