@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from mcpiac.local import netns
+from mcpiac.local import hosting, netns
 from mcpiac.local.netns import Dialer, DialError
+from mcpiac.local.proxy import Condition, Proxy
 
 SRC = Path(netns.__file__).parents[2]
 OTHER_UID = 799_123
@@ -52,16 +53,17 @@ def _bwrap() -> str:
 
 
 @contextlib.contextmanager
-def sandbox(name: str, uid: int | None = None) -> Iterator[int]:
+def sandbox(name: str, uid: int | None = None, program: str = GUEST) -> Iterator[int]:
     """A bubblewrap sandbox with servers inside; yields the pid of its first process, as seen here."""
     reading, writing = os.pipe()
     who = {} if uid is None else {"user": uid, "group": uid, "extra_groups": []}
     process = subprocess.Popen(
         [
             *(_bwrap(), "--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL", "--new-session"),
+            "--die-with-parent",
             *("--clearenv", "--ro-bind", "/usr", "/usr", "--symlink", "usr/lib", "/lib"),
             *("--symlink", "usr/lib64", "/lib64", "--symlink", "usr/bin", "/bin", "--proc", "/proc", "--dev", "/dev"),
-            *("--info-fd", str(writing), "--", "/usr/bin/python3", "-I", "-c", GUEST, name),
+            *("--info-fd", str(writing), "--", "/usr/bin/python3", "-I", "-c", program, name),
         ],
         pass_fds=[writing],
         stdin=subprocess.PIPE,
@@ -258,6 +260,76 @@ def test_unused_sockets_are_closed_after_a_while(monkeypatch: pytest.MonkeyPatch
 
     with sandbox("a") as pid:
         asyncio.run(run(pid))
+
+
+HTTP_GUEST = """
+import http.server, sys, threading
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        body = sys.argv[1].encode()
+        self.send_response(200); self.send_header("Content-Length", str(len(body))); self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *_): pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Handler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+class Guests:
+    """Both sandboxes run."""
+
+    def __init__(self, pids: dict[str, int]) -> None:
+        self.pids = pids
+
+    def running(self, sandbox: str) -> int | None:
+        return self.pids.get(sandbox)
+
+    async def wake(self, sandbox: str) -> int:
+        raise AssertionError
+
+    def activity(self, sandbox: str, kind: str, stream: bool) -> None: ...
+
+    def describe(self, sandbox: str, port: int) -> Condition:
+        return Condition("running", "")
+
+
+async def _get(listen: int, token: str) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", listen)
+    head = f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{listen}\r\nCookie: __sbx_auth={token}\r\nConnection: close\r\n\r\n"
+    writer.write(head.encode())
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+@needs_guest_python
+@pytest.mark.parametrize("uid", OWNERS)
+def test_hosted_urls_lead_into_the_right_sandboxes(uid: int | None) -> None:
+    """The proxy with real namespaces behind it: the same guest port in two sandboxes, two URLs, two tokens."""
+
+    async def run(first: int, second: int) -> None:
+        dialer = Dialer()
+        proxy = Proxy(dialer, Guests({"a": first, "b": second}))
+        made: dict[str, hosting.Hosting] = {}
+        for name in ("a", "b"):
+            taken = [each.listen for each in made.values()]
+            made[name] = hosting.host(None, 8000, public=False, localhost=True, title="", taken=taken, seed="test")
+            await proxy.open(made[name].route(name))
+        try:
+            for name, other in (("a", "b"), ("b", "a")):
+                answer = await _get(made[name].listen, made[name].token)
+                assert answer.startswith(b"HTTP/1.1 200 ")
+                assert answer.endswith(b"\r\n\r\n" + name.encode())
+                assert (await _get(made[name].listen, made[other].token)).startswith(b"HTTP/1.1 401 ")
+        finally:
+            proxy.close()
+            dialer.close()
+
+    with sandbox("a", uid, HTTP_GUEST) as first, sandbox("b", uid, HTTP_GUEST) as second:
+        asyncio.run(run(first, second))
 
 
 AS_USER = """
