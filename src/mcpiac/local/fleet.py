@@ -1,4 +1,4 @@
-"""All sandboxes of one home: made, found again, stopped, deleted; their clocks; what the proxy asks about them."""
+"""All sandboxes of one home: made, found again, stopped, deleted; their clocks and hosted ports."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from mcpiac import wire
 from mcpiac.local import hosting, lifecycle
 from mcpiac.local.driver import Driver
 from mcpiac.local.errors import Refused
+from mcpiac.local.guests import Guests
 from mcpiac.local.hosting import Hosting, HostingError
 from mcpiac.local.netns import Dialer
-from mcpiac.local.proxy import ActivityKind, Condition, Proxy, Unavailable
+from mcpiac.local.proxy import Proxy
 from mcpiac.local.records import Folder, Record, RecordError, Records, StoredMount, new_id
 from mcpiac.local.sandbox import Sandbox, Surroundings, boot_clock
 from mcpiac.local.stage import UIDS_PER_DAEMON, Stage, first_uid
@@ -47,9 +48,9 @@ class Fleet:
         self.instance = instance
         self.dialer = Dialer()
         self.driver = Driver(stage)
-        self.proxy = Proxy(self.dialer, self)
-        self._records = Records(home)
         self._boxes: dict[str, Sandbox] = {}
+        self.proxy = Proxy(self.dialer, Guests(self._boxes))
+        self._records = Records(home)
         self._by_key: dict[str, str] = {}
         self._deletions: dict[str, wire.DeletionItem] = {}
         self._first_uid = first_uid(instance.id) if stage.active else None
@@ -259,12 +260,6 @@ class Fleet:
             if box.record.wanted == "running":
                 await box.start()
 
-    async def settled(self, box: Sandbox, seconds: float) -> None:
-        """Wait until it has started (or not), at most so long."""
-        deadline = time.monotonic() + seconds
-        while box.phase == "starting" and time.monotonic() < deadline:
-            await asyncio.sleep(0.002)
-
     def resume(
         self, box: Sandbox, *, size: str | None, env: Mapping[str, str] | None, ttl: int | Unset | None
     ) -> bool:
@@ -412,83 +407,12 @@ class Fleet:
         box.record.updated = time.time()
         box.folder.write(box.record)
 
-    # what the proxy asks (proxy.Guests)
-
-    def running(self, sandbox: str) -> int | None:
-        box = self._boxes.get(sandbox)
-        return None if box is None else box.pid
-
-    async def wake(self, sandbox: str) -> int:
-        box = self._boxes.get(sandbox)
-        if box is not None and box.phase == "starting":
-            await self.settled(box, 45.0)
-        if box is None or not box.is_up:
-            raise Unavailable(self.describe(sandbox, 0))
-        box.wake()
-        pid = box.pid
-        assert pid is not None
-        return pid
-
-    def activity(self, sandbox: str, kind: ActivityKind, stream: bool) -> None:
-        box = self._boxes.get(sandbox)
-        if box is None:
-            return
-        if kind == "begin" and not stream:
-            box.begin()
-        elif kind == "end" and not stream:
-            box.end()
-        else:
-            box.active()
-
-    def describe(self, sandbox: str, port: int) -> Condition:
-        box = self._boxes.get(sandbox)
-        if box is None:
-            return Condition("gone", "the sandbox does not exist any more")
-        record = box.record
-        if box.phase in ("down", "stopping"):
-            if record.expired:
-                return Condition("expired", "the sandbox was stopped when its ttl ended: run `mcpiac apply --renew`")
-            return Condition("stopped", "the sandbox is stopped: run `mcpiac apply`")
-        if box.phase == "failed":
-            return Condition(
-                "error", f"{record.error or 'the sandbox failed'}: run `mcpiac doctor`, then apply again"
-            )
-        if box.paused_at is not None:
-            return Condition("paused", "the sandbox is paused")
-        if box.phase == "starting" or not box.told:
-            return Condition("starting", "the sandbox is starting")
-        for name, service in box.services.items():
-            if service.state in ("backoff", "failed"):
-                why = service.last_exit or "no exit status"
-                return Condition("error", f"the service {name} does not stay up ({why}): run `mcpiac logs {name}`")
-            if service.state == "starting" or _young(service):
-                return Condition("starting", f"the service {name} is starting")
-        return Condition("running", "the sandbox runs, but no service listens there")
-
 
 class Unset:
     """The type of ``UNSET``: not given, where None means something."""
 
 
 UNSET = Unset()
-
-_YOUNG_SECONDS = 15.0
-
-
-def _young(service: wire.ServiceItem) -> bool:
-    """Whether a running service may not listen yet."""
-    if service.state != "running" or not service.since:
-        return False
-    return abs(time.time() - _seconds(service.since)) < _YOUNG_SECONDS
-
-
-def _seconds(text: str) -> float:
-    from datetime import datetime
-
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return 0.0
 
 
 def ports_of(box: Sandbox) -> list[Hosting]:

@@ -224,6 +224,12 @@ class Sandbox:
         self.active()
         log.info("%s: up in %.0f ms, pid %d", self.id, (time.monotonic() - began) * 1000, tree.init.pid)
 
+    async def settled(self, seconds: float) -> None:
+        """Wait until it has started (or not), at most so long."""
+        deadline = time.monotonic() + seconds
+        while self.phase == "starting" and time.monotonic() < deadline:
+            await asyncio.sleep(0.002)
+
     def find(self) -> bool:
         """After a restart of the daemon: take up the process tree that it had, if it is still there."""
         runtime = self.folder.read_runtime()

@@ -126,7 +126,7 @@ async def create(request: web.Request) -> web.Response:
     inputs = {"type": size, "env": env, "ttlSeconds": ttl}
     box, new = fleet.create(key, size, ttl, env, inputs)
     if new:
-        await fleet.settled(box, ANSWER_WAIT)
+        await box.settled(ANSWER_WAIT)
     status = "provisioning" if box.phase == "starting" else "ready"
     left = None if box.record.deadline is None else max(0, round(box.record.deadline - time.time()))
     return told(wire.CreateAnswer(status=status, ttl_seconds=left, sandbox=view(box)), 202)
@@ -179,7 +179,7 @@ async def resume(request: web.Request) -> web.Response:
     ttl: int | Unset | None = check_ttl(asked.ttl_seconds) if "ttl_seconds" in asked.model_fields_set else UNSET
     fleet = request.app[FLEET]
     fleet.resume(box, size=size, env=env, ttl=ttl)
-    await fleet.settled(box, ANSWER_WAIT)
+    await box.settled(ANSWER_WAIT)
     return told(wire.ActionAnswer(id=box.id, status=box.state, sandbox=view(box)), 202)
 
 
