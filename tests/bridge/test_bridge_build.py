@@ -11,6 +11,7 @@ import pytest
 from tests.bridge.bridge_kit import Bridge, Client, server
 
 from mcpiac.bridge.build import build_zipapp
+from mcpiac.bridge.options import OPTIONS
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +66,8 @@ def test_help_names_every_option_and_usage_errors_exit_with_1(pyz):
     ):
         run = subprocess.run([sys.executable, str(pyz), *arguments], capture_output=True, text=True)
         assert (run.returncode, words in run.stderr) == (1, True), run.stderr
+
+
+def test_every_option_is_in_the_docs():
+    text = (Path(__file__).parent.parent.parent / "docs" / "bridge.md").read_text()
+    assert [o.name for o in OPTIONS if f"`{o.name} {o.placeholder}` | {o.text}" not in text] == []
