@@ -24,7 +24,7 @@ def stand_in(script: str = "tells.py", **keys: Any) -> dict[str, Any]:
 
 @dataclass
 class Planned:
-    """What ``plan --json --detailed-exitcode`` told: the exit code, and per server its kind, drift and actions."""
+    """What ``plan --json --detailed-exitcode`` told: the exit code, and per server its change and its actions."""
 
     code: int
     plan: dict[str, Any]
@@ -40,10 +40,7 @@ class Planned:
 
     @property
     def changes(self) -> dict[str, dict[str, Any]]:
-        return {change["address"]["server"]: change for change in self.plan["changes"]}
-
-    def drifted(self, server: str) -> bool:
-        return any(field["drift"] for field in self.changes[server]["fields"])
+        return {change["server"]: change for change in self.plan["changes"]}
 
 
 class Project(Fleet):
