@@ -2,7 +2,7 @@
 
 The daemon gives it a ``Guests``, by which it learns whether a sandbox runs, has one woken, and tells what goes on so
 that the idle clock is right. The rules of a request are in ``proxy_rules``, the two kinds of connections in
-``proxy_client`` and ``proxy_upstream``. Everything runs in one event loop and nothing in it ever blocks, so a stuck
+``proxy_client`` and ``proxy_upstream``, what they share in ``proxy_exchange``. Everything runs in one event loop and nothing in it ever blocks, so a stuck
 server slows no other one.
 """
 
@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 from mcpiac.local.hosting import HostingError
-from mcpiac.local.proxy_client import Client, Exchange
+from mcpiac.local.proxy_client import Client
+from mcpiac.local.proxy_exchange import Exchange
 from mcpiac.local.proxy_rules import Answer, Route
 from mcpiac.local.proxy_upstream import Dials, Pool, Upstream
 

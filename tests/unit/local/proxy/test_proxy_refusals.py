@@ -95,12 +95,10 @@ def test_malformed_requests_are_refused_and_reach_nobody(name: str, proxied: Any
     proxied.run(conversation)
 
 
-@pytest.mark.parametrize("name", SMUGGLING)
+@pytest.mark.parametrize("name", [name for name, (data, _) in SMUGGLING.items() if len(data) < 5_000])
 def test_the_same_a_byte_at_a_time(name: str, proxied: Any) -> None:
     data, status = SMUGGLING[name]
     data = data.replace(b"TOKEN", proxied.TOKEN)
-    if len(data) > 5_000:
-        pytest.skip("a byte at a time only for the short ones")
 
     async def conversation(world: Any) -> None:
         async with world.client() as client:
