@@ -2,8 +2,8 @@
 
 The daemon gives it a ``Guests``, by which it learns whether a sandbox runs, has one woken, and tells what goes on so
 that the idle clock is right. The rules of a request are in ``proxy_rules``, the two kinds of connections in
-``proxy_client`` and ``proxy_upstream``, what they share in ``proxy_exchange``. Everything runs in one event loop and nothing in it ever blocks, so a stuck
-server slows no other one.
+``proxy_client`` and ``proxy_upstream``, what they share in ``proxy_exchange``.
+Everything runs in one event loop and nothing in it ever blocks, so a stuck server slows no other one.
 """
 
 from __future__ import annotations
