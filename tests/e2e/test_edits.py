@@ -6,7 +6,7 @@ All cases live in one fleet, a server each: made as ``before``, edited to ``afte
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -265,26 +265,11 @@ def cases() -> dict[str, Case]:
     }
 
 
-@pytest.fixture
-def registry() -> Iterator[Registry]:
-    """npm and PyPI on loopback, each with two versions of the stand-in."""
-    made = Registry()
-    text = Path(__file__).parents[1].joinpath("servers", "tells.py").read_text(encoding="utf-8")
-    for version in ("1.0.0", "1.1.0"):
-        program = text.replace('VERSION = "1"', f'VERSION = "{version}"')
-        started = f"#!/usr/bin/env python3\n{program.split(chr(10), 1)[1]}"
-        made.npm("@t/tells", version, {"bin/tells": started}, bin={"tells": "bin/tells"})
-        made.pypi("tells", version, {"tells/__init__.py": program}, scripts="tells = tells:main")
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
-
-
 def test_each_edit_is_planned_applied_and_real(
-    tmp_path: Path, common_daemon: LocalDaemon, registry: Registry, subtests: pytest.Subtests
+    tmp_path: Path, common_daemon: LocalDaemon, shelf: Registry, subtests: pytest.Subtests
 ) -> None:
     project = Project(tmp_path, common_daemon, SECRETS)
-    project.registry(registry.url)
+    project.registry(shelf.url)
     table = cases()
     try:
         project.declare(

@@ -92,6 +92,9 @@ def nearest_versions(version: str, versions: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*found, *listed[-1:]]))
 
 
+_NOISE = ("npm http ", "npm error Log files were not written")
+
+
 def redacted(text: str) -> str:
     """Output of a package manager without the credentials of URLs."""
     return re.sub(r"(https?://)[^/\s@]+@", r"\1***@", text)
@@ -146,7 +149,8 @@ def from_uv(package: str, stderr: str) -> PackageError:
     if "Failed to fetch" in text or "Failed to download" in text or "offline" in text.lower():
         hint = "check the network and the index-url, proxy and cert of your pip or uv configuration"
         why = text.rpartition("cause: ")[2][:200]
-        return PackageError("registry_unreachable", f"the index does not answer: {why}", hint=hint, output=output)
+        said = f"the registry (PyPI index) does not answer: {why}"
+        return PackageError("registry_unreachable", said, hint=hint, output=output)
     if "does not satisfy Python" in text:
         return PackageError("runtime_too_old", f"{package} needs another Python: {cause}", output=output)
     if (
@@ -166,4 +170,6 @@ def from_uv(package: str, stderr: str) -> PackageError:
 
 
 def _tail(text: str) -> str:
-    return "\n".join(text.strip().splitlines()[-15:])[-4000:]
+    """The last lines that say something: not npm's one per request, nor that it keeps no log."""
+    lines = [line for line in text.strip().splitlines() if not line.startswith(_NOISE)]
+    return "\n".join(lines[-15:])[-4000:]

@@ -222,6 +222,12 @@ def test_npm_that_says_nothing_sensible(stdout: str) -> None:
     assert "Killed" in error.message
 
 
+def test_of_what_npm_printed_only_what_says_something_is_shown() -> None:
+    said = '{"error": {"code": "ETARGET", "summary": "no"}}'
+    stderr = "npm http fetch GET 200 https://r/x 12ms\nnpm error code ETARGET\nnpm error Log files were not written\n"
+    assert from_npm("npm:x@1", said, stderr).output == "npm error code ETARGET"
+
+
 UV = [
     (
         "cause: Because x was not found in the package registry and you require x==1, we can conclude",
