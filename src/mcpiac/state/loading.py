@@ -211,4 +211,4 @@ def _spare(disk: Disk, folder: Path, stack: str) -> str:
         except Exception:  # noqa: S112 - whatever is wrong with it, it is not the good one
             continue
         return f"the newest good copy is {one.path}; to use it: mcpiac state rollback {stack} {one.serial}"
-    return ""
+    return f"no good copy is in the history: put one of your own back; if nothing of {stack} runs any more, remove it"
