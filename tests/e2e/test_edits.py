@@ -324,6 +324,27 @@ def test_each_edit_is_planned_applied_and_real(
         project.close()
 
 
+@pytest.mark.slow
+def test_another_bridge(tmp_path: Path, common_daemon: LocalDaemon) -> None:
+    """Slow: the other bridges come from the public registries."""
+    project = Project(tmp_path, common_daemon)
+    names = ("supergateway", "npm:mcp-proxy", "pypi:mcp-proxy")
+    try:
+        project.declare({name.replace(":", "-"): stand_in() for name in names})
+        project.run("apply", "-y")
+        project.declare({name.replace(":", "-"): stand_in(bridge={"name": name}) for name in names})
+        assert project.plan().actions == {name.replace(":", "-"): EXEC for name in names}
+        before = project.output()
+        project.run("apply", "-y")
+        project.settled()
+        given = project.output()
+        for name, server in given.items():
+            assert (server["url"], server["token"]) == (before[name]["url"], before[name]["token"])
+            assert "MCPIAC_BRIDGE_CHILD" not in about(server)["env"]
+    finally:
+        project.close()
+
+
 def see(project: Project) -> dict[str, Seen]:
     """Every recorded server: its URL and token, what itself tells, its sandbox."""
     given = project.output()

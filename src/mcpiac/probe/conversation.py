@@ -160,6 +160,9 @@ class Conversation:
         rest = {} if timeout is None else {"timeout": timeout}
         try:
             async with self._client.stream("POST", self._url, json=message, headers=headers, **rest) as answer:  # type: ignore[arg-type]
+                # Only here: some servers name a session with any answer, a refusal too, and then deny knowing it.
+                if message["method"] == "initialize" and "mcp-session-id" in answer.headers:
+                    self._session["Mcp-Session-Id"] = answer.headers["mcp-session-id"]
                 return await self._answer(answer, message.get("id"))
         except (httpx.ConnectError, httpx.ConnectTimeout) as fault:
             raise Unavailable(f"nothing listens there ({fault or 'no connection'})") from fault
@@ -174,8 +177,6 @@ class Conversation:
         if answer.status_code in (502, 503, 504):
             said = _beginning(await _body(answer))
             raise Unavailable(f"HTTP {answer.status_code}: {said}" if said else f"HTTP {answer.status_code}")
-        if "mcp-session-id" in answer.headers:
-            self._session["Mcp-Session-Id"] = answer.headers["mcp-session-id"]
         if id is None:
             return None
         kind = answer.headers.get("content-type", "").split(";")[0].strip().lower()

@@ -43,8 +43,8 @@ def serving(answer: Answer, token: str | None = "right") -> Iterator[str]:
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
-            if status == 200:
-                self.send_header("Mcp-Session-Id", "s1")
+            if status != 401:
+                self.send_header("Mcp-Session-Id", "s1" if status == 200 else "none-of-mine")
             self.end_headers()
             self.wfile.write(body)
 
@@ -72,9 +72,9 @@ def refusal(message: dict[str, Any], code: int, status: int = 200) -> tuple[int,
 
 
 def legacy(message: dict[str, Any], headers: Any) -> tuple[int, str, bytes]:
-    """Of 2025-11-25: knows no server/discover, wants its session header."""
+    """Of 2025-11-25: knows no server/discover, wants its session header, and none before there is one."""
     match message["method"]:
-        case "initialize":
+        case "initialize" if headers["Mcp-Session-Id"] is None:
             return result(message, {"protocolVersion": "2025-11-25", "capabilities": {}})
         case "notifications/initialized":
             return 202, JSON, b""
