@@ -36,7 +36,9 @@ def client(url: str) -> Iterator[Sandboxer]:
         yield made
 
 
-@pytest.mark.parametrize("key", [None, "wrong", KEY[:-1], f"{KEY}x", "ü"])
+@pytest.mark.parametrize(
+    "key", [None, "wrong", KEY[:-1], f"{KEY}x", "ü"], ids=["none", "wrong", "shorter", "longer", "no-ascii"]
+)
 def test_no_key_no_answer(url: str, key: str | None) -> None:
     headers = {} if key is None else {"Authorization": f"Bearer {key}".encode()}
     for path in ("/sandboxes", "/instance", "/nothing"):

@@ -32,7 +32,9 @@ def test_every_event_and_its_fields_are_told(kind: type) -> None:
 def test_every_type_that_a_command_writes_is_told() -> None:
     written = set()
     for path in (ROOT / "src" / "mcpiac").rglob("*.py"):
-        written |= set(re.findall(r'(?:json_lines\.|return )encode\(\s*"([a-z-]+)"', path.read_text(encoding="utf-8")))
+        written |= set(
+            re.findall(r'(?:json_lines\.|return )encode\(\s*"([a-z-]+)"', path.read_text(encoding="utf-8"))
+        )
     assert written
     assert [kind for kind in sorted(written) if f"`{kind}`" not in PAGE] == []
 
