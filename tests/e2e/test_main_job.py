@@ -50,6 +50,11 @@ servers:
     version: 2026.8.31
     args: [streamableHttp]
     transport: http
+  everything-gateway:
+    package: npm:@modelcontextprotocol/server-everything
+    version: 2026.8.31
+    args: [stdio]
+    bridge: {name: supergateway}
 """
 
 
@@ -120,7 +125,7 @@ def test_the_filesystem_server_reads_the_declared_file(servers: dict[str, Any]) 
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("name", ["everything", "everything-http"])
+@pytest.mark.parametrize("name", ["everything", "everything-http", "everything-gateway"])
 def test_everything_echoes(servers: dict[str, Any], name: str) -> None:
     async def main() -> None:
         async with session(servers[name]) as mcp:
@@ -150,7 +155,7 @@ def test_a_python_server_works_the_same(servers: dict[str, Any]) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("name", ["files", "everything", "clock", "everything-http"])
+@pytest.mark.parametrize("name", ["files", "everything", "clock", "everything-http", "everything-gateway"])
 def test_only_the_own_token_opens_a_url(servers: dict[str, Any], name: str) -> None:
     url = servers[name]["url"]
     assert status_code(url, {}) == 401
