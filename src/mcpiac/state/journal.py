@@ -79,9 +79,8 @@ def parse(data: bytes) -> Parsed:
         end = data.find(b"\n", at)
         last = end in (-1, len(data) - 1)
         line = data[at : end if end >= 0 else len(data)]
-        whole = (
-            end >= 0 and len(line) > _CHECK and line[:_CHECK].decode("latin-1") == _check(check, line[_CHECK + 1 :])
-        )
+        told, text = line[: _CHECK + 1].decode("latin-1"), line[_CHECK + 1 :]
+        whole = end >= 0 and told == f"{_check(check, text)} "
         if not whole:
             if last and header is not None:
                 return Parsed(header, tuple(records), len(data) - at)
