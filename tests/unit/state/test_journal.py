@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import example, given
-from hypothesis import example, strategies as st
+from hypothesis import strategies as st
 from tests.unit.state.values import LINEAGE, create, effect
 
 from mcpiac.model.ports import JournalFailed
