@@ -126,7 +126,11 @@ def boxed(action: Action, now: Records, spec: ServerSpec | None, **values: Any) 
 def powered(
     action: Action, now: Records, spec: ServerSpec | None, sent: Traces | None, *, ttl: bool = True
 ) -> Effect:
-    """Resumed or restarted with what it is given from outside. ``sent`` None: the environment stayed as it was."""
+    """Resumed or restarted with what it is given from outside. ``sent`` None: the environment stayed as it was.
+
+    Files that hold a changed secret are written by the exec that follows: until it ran, the server is tainted, so
+    that a run cut in between is gone on with.
+    """
     payload = action.payload
     box = replace(
         _sandbox(now),
@@ -139,7 +143,16 @@ def powered(
     )
     if ttl:
         box = replace(box, ttl=payload["ttl"])
-    return _both(action, _done(action, now.server, spec) if now.server is not None else None, box)
+    server = _done(action, now.server, spec) if now.server is not None else None
+    if server is not None and spec is not None and sent is not None:
+        changed = {name for name in sent if sent[name] != _sandbox(now).secrets.get(name)}
+        if _unwritten(spec, changed):
+            server = replace(server, tainted="its files that hold a changed secret are not written yet")
+    return _both(action, server, box)
+
+
+def _unwritten(spec: ServerSpec, changed: set[str]) -> bool:
+    return "files" not in spec.lifecycle.ignore and any(file.secret in changed for file in spec.files.values())
 
 
 def deleted(action: Action) -> Effect:
