@@ -214,7 +214,9 @@ def _exec(work: Work) -> None:
         and steps.pin(case, upgrade=False) == record.setup.get("bridge")
     ):
         changed.remove("bridge")
-    again = steps.secret_files(case, work.secrets.changed)
+    taint = record.tainted or work.sandbox.tainted
+    rewritten = steps.secret_files(case, work.secrets.changed)
+    again = steps.secret_files(case, case.spec.secrets) if taint is not None else rewritten
     parts = [_exec_part(part) for part in work.fields if _head(part.path) in _heads(changed) and not part.drift]
     if _never(work, "package"):
         parts = [create.setup_summary(case)]
