@@ -137,6 +137,7 @@ def render(
         if not file["write"]:
             file.pop("content", None)
     values |= {
+        "program": spec.command[0] if spec.command else None,
         "home": HOME,
         "wait": wait if wait is not None else spec.timeouts.check,
         "remove": dict(remove or {}),

@@ -219,6 +219,12 @@ def test_a_program_that_is_not_there(tmp_path: Path, manager: Supervisor, port: 
     assert said["code"] == "entry-not-found"
 
 
+def test_a_program_behind_a_bridge_that_is_not_there(tmp_path: Path, manager: Supervisor, port: int) -> None:
+    said = told(tmp_path, manager, ServerSpec(command=("no-such-program", "arg")), port)
+    assert said["code"] == "entry-not-found"
+    assert "no-such-program" in said["summary"]
+
+
 def test_a_secret_that_the_sandbox_lacks(tmp_path: Path, manager: Supervisor, port: int) -> None:
     spec = ServerSpec(command=("true",), transport="http", secrets={"OTHER": SecretRef("env:O")})
     assert told(tmp_path, manager, spec, port)["code"] == "guest-secret-missing"

@@ -39,6 +39,8 @@ def run(values: dict[str, Any], manager: Any) -> dict[str, Any]:
     ledger["stale"] = bool(put["changed"]) or ledger.get("stale", False)
     manager.store(ledger)
 
+    if values.get("program") is not None:  # behind a bridge, nobody else would name it
+        _assert_entry(literal(values["program"]), values["home"], manager.path())
     bridge = _bridge(values)
     definition = {
         "name": values["server"],
