@@ -40,7 +40,7 @@ def run(values: dict[str, Any], manager: Any) -> dict[str, Any]:
     manager.store(ledger)
 
     if values.get("program") is not None:  # behind a bridge, nobody else would name it
-        _assert_entry(literal(values["program"]), values["home"], manager.path())
+        _assert_entry(literal(parts(values["program"], values["port"])), values["home"], manager.path())
     bridge = _bridge(values)
     definition = {
         "name": values["server"],
