@@ -82,6 +82,8 @@ def _run(args: Namespace) -> int:
     _catch_signals()
     # Pydantic reads the metadata of every installed package in search of plugins, at 20 ms a start: none is wanted.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    # httpx imports its own command line where click is installed (an optional extra, left out if that fails): 100 ms.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
     context = Context(
         screen=_screen(),
         environ=dict(os.environ),

@@ -130,7 +130,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     if row.state == "paused" and row.idle:
         idle = f"{row.idle} min"
     elif row.idle_in is not None:
-        idle = f"in {span(row.idle_in)}"
+        idle = f"in {span(row.idle_in)}" if row.idle_in else "now"
     elif row.idle and row.state == "running":
         idle = f"{row.idle} min"
     left = span(row.ttl_left) if row.ttl_left is not None else "–"
