@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
@@ -20,6 +21,7 @@ DONE, ERROR, PENDING, INTERRUPTED = 0, 1, 2, 130
 
 def entry() -> NoReturn:
     """The console script."""
+    gc.set_threshold(100_000, 50, 50)  # a large fleet is many small values that live to the end: look at them rarely
     code = main(sys.argv[1:])
     try:
         sys.stdout.flush()
