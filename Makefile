@@ -37,6 +37,9 @@ check: $(DEV)  ## format, lint, types, import rule
 test: $(DEV)  ## the fast tests (a few minutes)
 	$(BIN)/pytest -n 2 --dist worksteal -m 'not slow'
 
+bench: $(DEV)  ## measure it, beside its bars and terraform; let nothing else run meanwhile
+	$(BIN)/python -m tests.bench.bench
+
 golden: $(DEV)  ## write the rendered text in tests/golden anew; look at the diff
 	MCPIAC_GOLDEN=write $(BIN)/pytest tests/unit/ui/test_golden.py tests/unit/stack
 
@@ -46,7 +49,7 @@ docs: $(DEV)  ## write the parts of docs/ that are made from the code anew
 clean:  ## remove what the tasks made (not the fleet: see demo-clean)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
 
-.PHONY: help install dev format check test golden docs clean
+.PHONY: help install dev format check test bench golden docs clean
 
 # The demo: two real servers from npm, each in a sandbox of its own. The tokens are fake, and say so.
 demo: $(BIN)/mcpiac  ## run two real MCP servers, each in a sandbox of its own, and prove it
