@@ -26,7 +26,7 @@ BETA = Diagnostic(
     "warning",
     "provider-beta",
     "the provider `sandboxer` is beta: it was built against the service's published client, not the service",
-    hint="what it assumes is listed in docs/providers.md; `make e2e-cloud` checks it with a key",
+    hint="what it assumes is listed in docs/providers.md",
 )
 """Shown once per run that uses it."""
 
