@@ -54,7 +54,7 @@ servers:
     package: npm:@modelcontextprotocol/server-everything
     version: 2026.8.31
     args: [stdio]
-    bridge: {name: supergateway}
+    bridge: {{name: supergateway}}
 """
 
 

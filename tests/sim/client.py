@@ -206,7 +206,8 @@ class Process:
             now = datetime.fromtimestamp(machine.clock.now(), UTC)
             ids = [box.id for box in session.state.sandboxes.values()]
             live = await service.refresh(ids)
-            wanted = () if options.destroy or stack is None else [n for n, s in stack.servers.items() if not s.disabled]
+            declared = {} if options.destroy or stack is None else stack.servers
+            wanted = [name for name, spec in declared.items() if not spec.disabled]
             told = await recover(session.journal, live, service, now=now, wanted=wanted)
             ended.findings += told
             if any(one.severity == "error" for one in told):

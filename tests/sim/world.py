@@ -147,13 +147,11 @@ def stamp(at: float) -> str:
 
 def _list(world: World, at: Any, query: Any, headers: Any, body: Any) -> Any:
     ids = sorted(world.boxes)
-    if world.extended:
-        # The daemon's cursor is the last id; a service may count, so that what is deleted shifts the pages.
-        left = [id for id in ids if id > query.get("cursor", "")]
-    else:
-        left = ids[int(query.get("cursor", 0)) :]
+    cursor = query.get("cursor", "")
+    # The daemon's cursor is the last id; a service may count, so that what is deleted shifts the pages.
+    left = [id for id in ids if id > cursor] if world.extended else ids[int(cursor or 0) :]
     page, more = left[:PAGE], len(left) > PAGE
-    after = page[-1] if world.extended and page else str(int(query.get("cursor", 0)) + PAGE) if more else None
+    after = page[-1] if world.extended and page else str(int(cursor or 0) + PAGE) if more else None
     info = {"nextCursor": after if more else None, "hasMore": more, "limit": PAGE}
     return {"sandboxes": [world.view(world.boxes[id]) for id in page], "pageInfo": info}
 
