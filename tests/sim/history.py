@@ -264,7 +264,12 @@ def _remove(one: History, name: str, spec: ServerSpec) -> None:
 
 
 def _rename(one: History, name: str, spec: ServerSpec) -> None:
-    fresh = [other for other in (*NAMES, "f", "g", "h") if other not in one.servers]
+    state = one.machine.look().read(STACK)
+    sources = {other.lifecycle.moved_from for other in one.servers.values()}
+    taken = {*one.servers, *sources, *(state.servers if state else ())}
+    fresh = [other for other in (*NAMES, "f", "g", "h") if other not in taken]
+    if not fresh or (spec.lifecycle.moved_from and state and name not in state.servers):
+        return
     new = one.rng.choice(fresh)
     del one.servers[name]
     one.servers[new] = replace(spec, lifecycle=Lifecycle(moved_from=name))

@@ -61,7 +61,7 @@ def created(
     )
     server = ServerRecord(
         sandbox=action.sandbox,
-        spec={},
+        spec=_unproven(payload),
         variable=payload["variable"],
         port=payload["port"],
     )
@@ -70,11 +70,18 @@ def created(
     return Effect({action.sandbox: box}, {action.server: server}, instance)
 
 
-def not_usable(effect: Effect, why: str) -> Effect:
+def not_usable(action: Action, effect: Effect, why: str) -> Effect:
     """A created sandbox that exists and did not become usable: recorded, and nothing counts as applied."""
     boxes = {key: replace(box, tainted=why, secrets={}) for key, box in effect.sandboxes.items() if box}
-    servers = {name: replace(one, spec={}, inputs={}, tainted=why) for name, one in effect.servers.items() if one}
+    spec = _unproven(action.payload)
+    servers = {name: replace(one, spec=spec, inputs={}, tainted=why) for name, one in effect.servers.items() if one}
     return Effect(boxes, servers, effect.instance)
+
+
+def _unproven(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec of a sandbox of which only this is certain: these secrets were sent into it, from wherever, so that
+    the next plan replaces its environment, also where none is declared any more."""
+    return {"secrets": {name: {"source": "", "version": None} for name in payload["secrets"]}}
 
 
 def set_up(

@@ -50,7 +50,7 @@ async def create(step: Step) -> Happened:
     except ProviderError as fault:
         # A 404 alone does not prove that it is gone (reads can be stale): the next refresh, with its list, does.
         why = step.tools.redactor.text(f"create: {fault.message}")
-        raise HalfDone(effects.not_usable(effect, why), fault) from fault
+        raise HalfDone(effects.not_usable(step.action, effect, why), fault) from fault
     return Happened(effect, found.id)
 
 

@@ -125,6 +125,21 @@ def test_a_create_whose_answer_was_lost_is_found_by_its_marker() -> None:
     assert not scene.apply().plan.actions  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("why", ["lost", "not usable"])
+def test_a_secret_that_is_declared_no_more_leaves_what_was_adopted(why: str) -> None:
+    scene = Scene("a")
+    if why == "lost":
+        scene.apply(Trouble(fail_at=all_of("timeout_after")))
+    else:
+        scene.apply(Trouble(fail_at=all_of("refused", first=4)))
+    assert "TOKEN" in scene.world.made[0].env
+    scene.apply(Trouble(fail_at=all_of("refused")))
+    scene.servers["a"] = replace(SPEC, secrets={})
+    assert scene.apply().code == 0
+    assert [name for name in scene.world.made[0].env if name != "MCPIAC_OWNER"] == []
+    assert not scene.apply().plan.actions  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("last", ["throttled_seconds", "no_machine", "refused"])
 def test_a_refusal_after_a_lost_answer_does_not_hide_it(last: str) -> None:
     scene = Scene("a")
