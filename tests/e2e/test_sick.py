@@ -55,7 +55,9 @@ CASES = {
     "exits": Case(stand_in("dies_at_start.py"), stand_in(), ["ended (exit 1)", "missing API key"]),
     "tty": Case(stand_in("needs_tty.py"), stand_in(), ["ended (exit 1)", "run from a terminal"]),
     "crashes": Case(program("import nothing_of_it\n"), stand_in(), ["ended (exit 1)", "nothing_of_it"]),
-    "no-program": Case({"command": ["/home/user/none"]}, stand_in(), ["cannot start none", "No such file"]),
+    "no-program": Case(
+        {"command": ["/home/user/none"]}, stand_in(), ["entry-not-found", "/home/user/none is not a program"]
+    ),
     "silent": Case(program(SILENT, timeouts={"check": 2}), stand_in(), ["check", "server-silent"]),
     "deaf": Case(program(SILENT, **LISTENS_NOT), stand_in(), ["nothing listens on port 8000"]),
     "page": Case(program(NOT_MCP, transport="http"), stand_in(), ["check", "not in MCP"]),
