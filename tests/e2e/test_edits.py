@@ -379,3 +379,21 @@ def _lasting(seen: Seen) -> dict[str, Any]:
     env = {name: value for name, value in seen.tells["env"].items() if name != "MCPIAC_BRIDGE_CHILD"}
     ports = {port: (item["access"], item["localhost"], item["title"]) for port, item in seen.hosted.items()}
     return {**told, "env": env, "ports": ports, "type": seen.live["type"], "idle": seen.live["idleMinutes"]}
+
+
+def test_a_moved_server_takes_later_edits(tmp_path: Path, common_daemon: LocalDaemon) -> None:
+    project = Project(tmp_path, common_daemon)
+    try:
+        project.declare({"old-name": stand_in(args=["one"])})
+        project.run("apply", "-y")
+        project.declare({"new-name": stand_in(args=["one"], lifecycle={"moved_from": "old-name"})})
+        project.run("apply", "-y")
+        assert "listening on" in project.run("logs", "new-name").stdout
+        project.declare({"new-name": stand_in(args=["two"])})
+        project.run("apply", "-y")
+        assert see(project)["new-name"].tells["argv"] == ["two"]
+        project.settled()
+        services = project.run("exec", "new-name", "--", "sh", "-c", "ls ~/.mcpiac/services").stdout.split()
+        assert services == ["old-name.json"]
+    finally:
+        project.close()

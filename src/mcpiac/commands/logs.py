@@ -45,7 +45,7 @@ async def _read(found: Fleet, member: Member, context: Context, args: Namespace)
 
     async with fleet.reached(found.only(member), context) as providers:
         with view.told("its log", str(member.address)):
-            service = member.address.server
+            service = member.server.service
             provider = providers[member.provider]
             async for line in provider.logs(member.box.id, service, follow=args.follow, tail=args.tail):
                 if args.json:

@@ -10,7 +10,7 @@ from mcpiac.executor.step import Step
 from mcpiac.guest import bridges, setup
 from mcpiac.guest.setup import GuestKind
 from mcpiac.model.ports import Installed
-from mcpiac.model.record import Effect
+from mcpiac.model.record import Effect, service_name
 from mcpiac.model.spec import Bridge
 
 
@@ -27,7 +27,7 @@ async def install(step: Step) -> tuple[Effect, str]:
         )
     wanted = setup.render(
         spec,
-        server=step.action.server,
+        server=service_name(step.action.sandbox),
         kind=cast(GuestKind, traits.guest),
         port=payload["port"],
         installed=installed,

@@ -31,6 +31,12 @@ class Fingerprint:
     version: int | None = None
 
 
+def service_name(key: str) -> str:
+    """What the server of this sandbox key is called inside: the name that it had when the sandbox was made. A move
+    does not reach into a guest, so what was set up there under the old name must be found under it again."""
+    return key.partition(".")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class SandboxRecord:
     """One sandbox that exists, or is being made. ``key`` is the idempotency key of its create.
@@ -87,6 +93,11 @@ class ServerRecord:
     files: Mapping[str, str] = field(default_factory=dict)
     tainted: str | None = None
     setup: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def service(self) -> str:
+        """What it is called inside its guest."""
+        return service_name(self.sandbox)
 
     @property
     def endpoint(self) -> str | None:

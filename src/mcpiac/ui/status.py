@@ -54,10 +54,11 @@ def row(stack: str, name: str, record: ServerRecord, idle: int | None, live: Liv
         return Row(state="gone", error="its sandbox no longer exists", next=again, **base)
     if isinstance(live, Unreadable):
         return Row(state="unreadable", error=live.why, **base)
-    state = _state(live, name)
+    service = live.services.get(record.service) or {}
+    state = _state(live, service)
     error, then = None, None
     if state == "error":
-        error, then = _why(live, name), f"mcpiac logs {name}"
+        error, then = _why(live, service), f"mcpiac logs {name}"
     elif record.tainted:
         error, then = f"the last apply failed: {record.tainted}", again
     elif live.hosted is not None and record.hosted is not None and record.hosted.port not in live.hosted:
@@ -77,7 +78,7 @@ def row(stack: str, name: str, record: ServerRecord, idle: int | None, live: Liv
     )
 
 
-def _state(live: Found, name: str) -> str:
+def _state(live: Found, service: Mapping[str, Any]) -> str:
     if live.state == "error":
         return "error"
     if live.expired:
@@ -86,7 +87,6 @@ def _state(live: Found, name: str) -> str:
         return "stopped"
     if live.state == "paused" or live.paused_at:
         return "paused"
-    service = live.services.get(name) or {}
     if service.get("state") in _SICK:
         return "error"
     if live.state in ("ready", "running", "idle"):
@@ -94,8 +94,7 @@ def _state(live: Found, name: str) -> str:
     return "starting"
 
 
-def _why(live: Found, name: str) -> str:
-    service = live.services.get(name) or {}
+def _why(live: Found, service: Mapping[str, Any]) -> str:
     if not service:
         return live.error or "the provider says no more"
     told = str(service.get("last_exit") or "it does not stay up")
