@@ -138,7 +138,9 @@ def address(name: str, known: Mapping[str, Iterable[str]], flag: str = "") -> Ad
     if found:
         several = listed([str(a) for a in sorted(found)])
         raise error("ambiguous-server", f"{said}several stacks have a server {server}", hint=f"Write {several}.")
-    have = sorted({n for names in known.values() for n in names} | {f"{s}/{n}" for s in known for n in known[s]})
-    near = difflib.get_close_matches(name, have, n=1)
+    every = [Address(stack, n) for stack, names in known.items() for n in names]
+    short = [a.server for a in every]
+    have = sorted(a.server if short.count(a.server) == 1 else str(a) for a in every)
+    near = difflib.get_close_matches(name, [*have, *map(str, every)], n=1)
     hint = f"Did you mean `{near[0]}`?" if near else f"There is: {', '.join(have) or 'no server at all'}."
     raise error("no-such-server", f"{said}no server is called {name}", hint=hint)

@@ -132,6 +132,7 @@ def _secrets(context: Context, project: Project, stacks: list[Stack]) -> Iterato
 
 def _state(project: Project) -> Iterator[Line]:
     from mcpiac.state.store import Store
+    from mcpiac.ui.words import count
 
     store = Store(project.root / "state")
     try:
@@ -147,7 +148,7 @@ def _state(project: Project) -> Iterator[Line]:
             continue
         if state is None:
             continue
-        told = f"{name}: serial {state.serial}, {len(state.servers)} servers"
+        told = f"{name}: serial {state.serial}, {count(len(state.servers), 'server')}"
         if state.open:
             means = "a run did not end; the next apply finds out what happened before it does anything else"
             yield Line("state-open", "note", "state", f"{told}, {len(state.open)} in doubt", means, "mcpiac apply")

@@ -103,7 +103,19 @@ def labels(given: list[str]) -> dict[str, str]:
 
 
 def given(args: Namespace) -> list[str]:
-    """Which planning flags were typed, as typed: a saved plan refuses them by name."""
-    return [
-        "-l" if name == "labels" else "--" + name.replace("_", "-") for name in PLANNING if getattr(args, name, False)
-    ]
+    """Which planning flags were typed: a saved plan refuses them by name."""
+    return [_flag(name) for name in PLANNING if getattr(args, name, False)]
+
+
+def typed(args: Namespace) -> list[str]:
+    """The planning flags with their values, to be typed again: what was looked at is what is done."""
+    words = []
+    for name in PLANNING:
+        value = getattr(args, name, False)
+        for each in value if isinstance(value, list) else [None] if value else []:
+            words += [_flag(name)] if each is None else [_flag(name), each]
+    return words
+
+
+def _flag(name: str) -> str:
+    return "-l" if name == "labels" else "--" + name.replace("_", "-")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from mcpiac.commands import flags
@@ -151,6 +152,6 @@ def _show(context: Context, plans: list[Plan], notes: list[Diagnostic], form: st
 
 def _next(args: Namespace) -> str:
     if args.out:
-        return f"mcpiac apply {args.out}"
+        return shlex.join(["mcpiac", "apply", args.out])
     verb = "destroy" if args.destroy else "apply"
-    return " ".join(["mcpiac", verb, *args.stacks])
+    return shlex.join(["mcpiac", verb, *args.stacks, *flags.typed(args)])

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import random as system_random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from mcpiac.executor.act import Outcome, act
 from mcpiac.executor.effects import Traces
 from mcpiac.executor.redact import Redactor
-from mcpiac.executor.schedule import Schedule
+from mcpiac.executor.schedule import Schedule, Skipped
 from mcpiac.executor.step import Tools
 from mcpiac.executor.stop import Stop
 from mcpiac.model.action import Action
@@ -143,12 +143,13 @@ class _Run:
 
     async def _one(self, tools: Tools, action: Action) -> None:
         freed = False
+        given_up: list[Skipped] = []
 
         def released(outcome: Outcome) -> None:
             nonlocal freed
             freed = True
             self._free += 1
-            self._settle(action, outcome)
+            given_up.extend(self._settle(action, outcome))
             self._changed.set()
 
         try:
@@ -156,15 +157,18 @@ class _Run:
         finally:
             if not freed:
                 self._free += 1
+            # Only now: a reader hears of the failure first, then of what it has cost.
+            for skipped in given_up:
+                self._skip(skipped.action, f"{skipped.because.id} failed")
 
-    def _settle(self, action: Action, outcome: Outcome) -> None:
+    def _settle(self, action: Action, outcome: Outcome) -> Sequence[Skipped]:
+        """What is not tried any more because of it."""
         if outcome.diagnostic is None:
             self._schedule.done(action)
             self._done += 1
-            return
+            return ()
         self._failed += 1
-        for skipped in self._schedule.failed(action):
-            self._skip(skipped.action, f"{skipped.because.id} failed")
+        return self._schedule.failed(action)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._running[task]

@@ -175,7 +175,9 @@ def check_guest_path(path: str) -> str:
     if "" in parts[1:] or "." in parts or ".." in parts:
         raise Bad("bad-guest-path", "a path in the guest has no empty part, no `.` and no `..`", "write it out")
     if not any(path.startswith(root + "/") for root in GUEST_ROOTS):
-        raise Bad("bad-guest-path", f"a file in the guest lies under {roots}", "")
+        raise Bad(
+            "bad-guest-path", f"a file in the guest lies under {roots}", f"for example: {GUEST_ROOTS[0]}/{parts[-1]}"
+        )
     if path == OWN_FOLDER or path.startswith(OWN_FOLDER + "/"):
         raise Bad("bad-guest-path", f"{OWN_FOLDER} is mcpiac's own folder", "use another folder")
     if len(path) > 1024 or any(len(part.encode()) > 255 for part in parts):

@@ -255,3 +255,17 @@ def test_the_bash_completion_is_bash(tmp_path: Path, capsys: pytest.CaptureFixtu
     script = tmp_path / "c.bash"
     script.write_text(capsys.readouterr().out)
     assert subprocess.run(["bash", "-n", str(script)], capture_output=True).returncode == 0
+
+
+def test_what_plan_says_to_run_does_what_was_looked_at(project: Path) -> None:
+    words = ("--target", "files", "-l", "team=a b", "--allow-empty")
+    (project / "stacks" / "demo.yaml").write_text(STACK.replace("args:", 'labels: {team: "a b"}, args:'))
+    done = run("plan", "demo", "--untrusted", *words, cwd=project)
+    assert done.stdout.endswith("Run `mcpiac apply demo --target files -l 'team=a b' --allow-empty` to do this.\n"), (
+        done.stdout + done.stderr
+    )
+
+
+def test_each_server_is_offered_once(project: Path) -> None:
+    done = run("plan", "--untrusted", "--target", "nothing-like-it", cwd=project)
+    assert done.stderr.splitlines()[-1] == "  There is: files."
