@@ -11,7 +11,7 @@ from mcpiac.executor.inside import answers_inside
 from mcpiac.executor.install import install
 from mcpiac.executor.step import Step
 from mcpiac.model.action import Verb
-from mcpiac.model.live import STOPPED, Found
+from mcpiac.model.live import STOPPED, USABLE, Found
 from mcpiac.model.outcome import ProviderError
 from mcpiac.model.record import Effect
 from mcpiac.model.secret import Secret
@@ -46,7 +46,8 @@ async def create(step: Step) -> Happened:
     instance = step.tools.plan.instance
     effect = effects.created(step.action, found, instance, step.spec, step.sent, step.entry.began_at)
     try:
-        await _usable(step, found.id, payload["timeout"])
+        if found.state not in USABLE:
+            await _usable(step, found.id, payload["timeout"])
     except ProviderError as fault:
         # A 404 alone does not prove that it is gone (reads can be stale): the next refresh, with its list, does.
         why = step.tools.redactor.text(f"create: {fault.message}")

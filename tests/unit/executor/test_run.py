@@ -279,7 +279,7 @@ def test_an_interrupt_lets_what_runs_finish_and_starts_nothing_new() -> None:
 
 def test_a_second_interrupt_stops_at_once_and_leaves_the_entries_open() -> None:
     scene = Scene("a", "b", "c")
-    ended = scene.apply(Trouble(interrupt_at=(3, 5)), parallelism=2)
+    ended = scene.apply(Trouble(interrupt_at=(3, 4)), parallelism=2)
     assert ended.code == 130
     failed = [e for e in scene.events if isinstance(e, ActionFailed)]
     assert [e.diagnostic.code for e in failed] == ["interrupted", "interrupted"]
