@@ -395,5 +395,13 @@ def test_a_moved_server_takes_later_edits(tmp_path: Path, common_daemon: LocalDa
         project.settled()
         services = project.run("exec", "new-name", "--", "sh", "-c", "ls ~/.mcpiac/services").stdout.split()
         assert services == ["old-name.json"]
+
+        id = project.record("new-name")["id"]
+        project.run("state", "rm", "-y", "demo/new-name")
+        project.declare({"third-name": stand_in(args=["three"])})
+        project.run("adopt", "-y", "demo/third-name", id)
+        project.run("apply", "-y")
+        project.settled()
+        assert see(project)["third-name"].tells["argv"] == ["three"]
     finally:
         project.close()

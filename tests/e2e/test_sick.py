@@ -197,6 +197,26 @@ def test_a_recorded_port_that_another_program_has_taken(tmp_path: Path, common_d
         project.close()
 
 
+def test_a_port_that_was_taken_while_the_daemon_was_down(tmp_path: Path, own_daemon: LocalDaemon) -> None:
+    project = Project(tmp_path, own_daemon)
+    project.declare({"one": stand_in()})
+    try:
+        project.run("apply", "-y")
+        given = project.output()
+        port = int(given["one"]["url"].split(":")[2].split("/")[0])
+        own_daemon.end()
+        with socket.create_server(("127.0.0.1", port)):
+            own_daemon.start()
+            assert project.plan().actions == {"one": ["host-8000", "check"]}
+            assert "port 8000 is no longer hosted" in project.run("status").stdout
+            assert f"port {port} of this machine is taken by another program" in failures(project)["one"]["summary"]
+        project.run("apply", "-y")
+        project.settled()
+        assert project.output() == given
+    finally:
+        project.close()
+
+
 def test_what_a_failed_apply_says(tmp_path: Path, common_daemon: LocalDaemon) -> None:
     """As text: what failed, why in the server's own words, what is kept, the command that goes on."""
     project = Project(tmp_path, common_daemon)

@@ -368,6 +368,7 @@ class Fleet:
                 try:
                     await self.proxy.open(each.route(box.id))
                 except HostingError as fault:
+                    box.closed_ports.add(each.port)
                     box.hosting_error = f"port {each.port} is not hosted: {fault.message}"
                     log.error("%s: %s", box.id, box.hosting_error)
 
@@ -389,6 +390,7 @@ class Fleet:
         except HostingError as fault:
             raise Refused(409, fault.code, fault.message) from None
         known[port] = made
+        box.closed_ports.discard(port)
         box.hosting_error = None
         self._keep_ports(box, known)
         return made
@@ -418,6 +420,11 @@ UNSET = Unset()
 def ports_of(box: Sandbox) -> list[Hosting]:
     """All ports that are or were hosted."""
     return [Hosting.from_json(each) for each in box.record.hosted]
+
+
+def hosted_ports(box: Sandbox) -> list[Hosting]:
+    """What is hosted now. One whose URL another program has is not: so a plan sees it."""
+    return [each for each in ports_of(box) if not each.hidden and each.port not in box.closed_ports]
 
 
 def stamp(at: float) -> str:

@@ -65,6 +65,7 @@ class Sandbox:
         """Whether the agent has said yet what services there are."""
         self.history: deque[dict[str, Any]] = deque(maxlen=200)
         self.hosting_error: str | None = None
+        self.closed_ports: set[int] = set()
         self.unreadable = False
         self._around = around
         self._tree: Launched | None = None

@@ -66,7 +66,9 @@ async def adopt(
         size=found.size or "small",
         tainted="adopted",
     )
-    name = server if server not in state.sandboxes else f"{server}.{found.id}"
+    # Inside, its service has the name of the server that it was made for (``record.service_name``).
+    born = parts[1] if len(parts) == 3 and parts[0] == state.lineage else server
+    name = born if born not in state.sandboxes else f"{born}.{found.id}"
     record = ServerRecord(sandbox=name, spec={}, variable=variable, port=port)
     for entry in state.open:
         if entry.action.verb == "create" and entry.action.server == server:

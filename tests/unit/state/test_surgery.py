@@ -173,5 +173,6 @@ def test_a_server_is_forgotten_and_taken_in_again(store: Store) -> None:
     state = store.read("demo")
     assert state is not None
     assert state.sandboxes["a"].key == "key-a", "its own marker is kept"
-    assert state.sandboxes["d"].owner == f"{LINEAGE}/d/new-key"
+    assert state.sandboxes["a.sbx-strange"].owner == f"{LINEAGE}/d/new-key"
+    assert state.servers["d"].service == "a", "inside it has the name that it was made with"
     assert state.servers["a"].spec == {}

@@ -7,7 +7,7 @@ from aiohttp import web
 from mcpiac import wire
 from mcpiac.local.api.app import FLEET, body, number, told
 from mcpiac.local.errors import Refused
-from mcpiac.local.fleet import ports_of
+from mcpiac.local.fleet import hosted_ports
 from mcpiac.local.hosting import Hosting
 
 TITLE_MAX = 200
@@ -37,7 +37,7 @@ async def host(request: web.Request) -> web.Response:
 
 async def hosted(request: web.Request) -> web.Response:
     box = request.app[FLEET].use(request.match_info["id"])
-    return told(wire.HostedPage(ports=tuple(_item(each) for each in ports_of(box) if not each.hidden)))
+    return told(wire.HostedPage(ports=tuple(_item(each) for each in hosted_ports(box))))
 
 
 async def hide(request: web.Request) -> web.Response:

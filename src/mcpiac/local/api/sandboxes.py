@@ -18,7 +18,7 @@ from mcpiac.local import lifecycle
 from mcpiac.local.api.app import ENDING, FLEET, body, number, told
 from mcpiac.local.driver import SIZES
 from mcpiac.local.errors import Refused
-from mcpiac.local.fleet import UNSET, Unset, ports_of, stamp
+from mcpiac.local.fleet import UNSET, Unset, hosted_ports, stamp
 from mcpiac.local.sandbox import Sandbox, boot_clock
 
 _ENV_NAME = re.compile(wire.ENV_NAME)
@@ -61,8 +61,7 @@ def view(box: Sandbox) -> wire.Sandbox:
                 localhost=each.localhost,
                 title=each.title or None,
             )
-            for each in ports_of(box)
-            if not each.hidden
+            for each in hosted_ports(box)
         ),
         idle_minutes=record.idle_minutes,
         idle_in_seconds=lifecycle.idle_in(box.facts(), boot=boot_clock()),
