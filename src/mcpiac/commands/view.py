@@ -7,6 +7,7 @@ import secrets as randomness
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +71,7 @@ def resolve(context: Context, root: Path, name: str, lineage: str, wanted: Wante
     key = fingerprint.key(create_key, context.environ) if refs else None
     for server, names in refs.items():
         address = f"{name}/{server}"
-        origin = wanted.origins.get(f"{server}.secrets")
+        origin = partial(wanted.origins.get, f"{server}.secrets")
         values, found.faults[server] = sources.resolve(names, root, context.environ, address=address, origin=origin)
         found.values[server] = values
         found.traces[server] = {name: None for name in names if name not in values}

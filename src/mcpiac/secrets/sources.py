@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from mcpiac.model.diagnostic import Diagnosed, Diagnostic, Origin
@@ -25,12 +26,13 @@ def resolve(
     environ: Mapping[str, str],
     *,
     address: str | None = None,
-    origin: Origin | None = None,
+    origin: Callable[[], Origin | None] = lambda: None,
 ) -> tuple[dict[str, Secret], list[Diagnostic]]:
     """The values of one server's secrets, and what is wrong with those that are missing from them.
 
     ``root`` is what a relative ``file:`` is relative to. ``address`` and ``origin`` (of the server's ``secrets``) go
-    into the findings. Warnings speak of values that are there. Never raises for a source.
+    into the findings; ``origin`` is asked only for one, since to know it a stack's text is read again. Warnings speak
+    of values that are there. Never raises for a source.
     """
     values: dict[str, Secret] = {}
     findings: list[Diagnostic] = []
@@ -138,10 +140,8 @@ def _text(name: str, data: bytes, what: str, hint: str) -> str:
     return text
 
 
-def _placed(found: Diagnostic, address: str | None, origin: Origin | None) -> Diagnostic:
-    return Diagnostic(
-        found.severity, found.code, found.summary, found.detail, address=address, origin=origin, hint=found.hint
-    )
+def _placed(found: Diagnostic, address: str | None, origin: Callable[[], Origin | None]) -> Diagnostic:
+    return replace(found, address=address, origin=origin())
 
 
 def _fault(code: str, summary: str, hint: str) -> Diagnosed:

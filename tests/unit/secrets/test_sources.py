@@ -141,7 +141,7 @@ def test_all_findings_at_once_with_their_place() -> None:
         "D": SecretRef("cmd:canary"),
     }
     values, found = resolve(
-        refs, Path("/"), {"B": "canary"}, address="demo/files", origin=Origin("stacks/demo.yaml", 7, 5)
+        refs, Path("/"), {"B": "canary"}, address="demo/files", origin=lambda: Origin("stacks/demo.yaml", 7, 5)
     )
     assert values == {"B": Secret("canary")}
     assert [(d.code, d.address, str(d.origin)) for d in found] == [
@@ -214,3 +214,12 @@ class TestGit:
     def test_without_an_index(self, tree: Path) -> None:
         (tree / ".git" / "index").unlink()
         assert one("file:a", tree) == ("canary", [])
+
+
+def test_where_a_secret_is_declared_is_asked_only_to_say_what_is_wrong() -> None:
+    asked: list[str] = []
+    refs = {"A": SecretRef("env:A")}
+    resolve(refs, Path("/"), {"A": "value"}, origin=lambda: asked.append("fine"))
+    assert asked == []
+    resolve(refs, Path("/"), {}, origin=lambda: asked.append("unset"))
+    assert asked == ["unset"]
