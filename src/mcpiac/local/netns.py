@@ -1,9 +1,9 @@
 """Connections into a sandbox's network namespace, made from outside it.
 
 A ``Dialer`` hands out sockets that were created inside the network namespace of a sandbox by a small helper process
-of ours (``netns_zygote``) and are connected here, by asyncio. No descriptor that a guest has ever held comes into
-this process: a guest could clear O_NONBLOCK on it and hang the event loop. Sockets are made in batches and kept
-ready, since a batch costs a fork (milliseconds) and a ready one nothing.
+of ours (``netns_zygote``) and are connected, or (``listen``) accepted from, here, by asyncio. No descriptor that a
+guest has ever held comes into this process: a guest could clear O_NONBLOCK on it and hang the event loop. Sockets are
+made in batches and kept ready, since a batch costs a fork (milliseconds) and a ready one nothing.
 """
 
 from __future__ import annotations
@@ -108,6 +108,23 @@ class Dialer:
                 future.result().close()
             raise
 
+    async def listen(self, pid: int, address: tuple[str, int]) -> Socket:
+        """A socket that listens on this IPv4 address and port (any port) inside the namespace of ``pid``.
+
+        It works before the address is there. Raises what ``socket`` raises.
+        """
+        own = _Pool(pid, started(pid), int(socket.AF_INET))
+        future: asyncio.Future[Socket] = asyncio.get_running_loop().create_future()
+        own.waiting.append(future)
+        self._ask(own, 1, address)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            own.dropped = True
+            if future.done() and not future.cancelled() and future.exception() is None:
+                future.result().close()
+            raise
+
     async def connect(self, pid: int, address: Address) -> Socket:
         """A socket connected to ``address`` as seen from inside the namespace of ``pid``.
 
@@ -193,13 +210,16 @@ class Dialer:
         missing = len(pool.waiting) - pool.asked
         if missing <= 0 and len(pool.free) + pool.asked > batch // 4:
             return
-        count = min(max(missing, 0) + batch - 1, _BATCH_MAX)
+        self._ask(pool, min(max(missing, 0) + batch - 1, _BATCH_MAX))
+
+    def _ask(self, pool: _Pool, count: int, listen: tuple[str, int] | None = None) -> None:
         self._number += 1
         timer = asyncio.get_running_loop().call_later(_ANSWER_SECONDS, self._unanswered, self._number)
         self._open[self._number] = _Asked(pool, count, timer)
         pool.asked += count
         try:
-            self._running().send(REQUEST.pack(self._number, pool.pid, pool.started, pool.family, count))
+            where = (socket.inet_aton(listen[0]), listen[1]) if listen else (bytes(4), 0)
+            self._running().send(REQUEST.pack(self._number, pool.pid, pool.started, pool.family, count, *where))
         except OSError as failure:
             self._end_zygote()
             self._settle(self._number, DialError(failure.errno, f"the network helper is gone: {failure.strerror}"))

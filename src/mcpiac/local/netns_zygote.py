@@ -16,13 +16,25 @@ import socket
 import struct
 import sys
 
-REQUEST = struct.Struct("!QIQII")
-"""Number, pid, start time of the process (clock ticks since boot), address family, how many sockets."""
+REQUEST = struct.Struct("!QIQII4sH")
+"""Number, pid, start time of the process (clock ticks since boot), address family, how many sockets; and the IPv4
+address and port where they listen (port 0: they are left unconnected)."""
 REPLY = struct.Struct("!QIIQ")
 """Number of the request, errno (0: the sockets come with it), step that failed, inode of the namespace."""
 
-STEPS = ("", "find the process", "open its network namespace", "join its user namespace", "join it", "make sockets")
-_FIND, _OPEN, _USER, _JOIN, _MAKE = range(1, 6)
+STEPS = (
+    "",
+    "find the process",
+    "open its network namespace",
+    "join its user namespace",
+    "join it",
+    "make sockets",
+    "listen there",
+)
+_FIND, _OPEN, _USER, _JOIN, _MAKE, _LISTEN = range(1, 7)
+_BACKLOG = 64
+_IP_FREEBIND = 15
+"""ip(7): an address may be bound before it is there, so that nobody waits for the sandbox's loopback to be up."""
 
 # include/uapi/linux/nsfs.h and sched.h
 _NS_GET_USERNS = 0xB701
@@ -75,7 +87,9 @@ def _join_owner(namespace: int) -> None:
         _setns(owner, _CLONE_NEWUSER)
 
 
-def _make(pid: int, started: int, family: int, count: int) -> tuple[int, list[socket.socket]]:
+def _make(
+    pid: int, started: int, family: int, count: int, address: str, port: int
+) -> tuple[int, list[socket.socket]]:
     """The inode of the namespace, and the sockets. Runs in a child, which is in the namespace afterwards."""
     step = _FIND
     try:
@@ -97,15 +111,21 @@ def _make(pid: int, started: int, family: int, count: int) -> tuple[int, list[so
         if family != socket.AF_UNIX:
             for each in made:
                 each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if port:
+            step = _LISTEN  # any port: who has joined the owner has its capabilities over this network
+            for each in made:
+                each.setsockopt(socket.IPPROTO_IP, _IP_FREEBIND, 1)
+                each.bind((address, port))
+                each.listen(_BACKLOG)
     except OSError as failure:
         raise StepFailed(step, failure.errno or errno.EIO) from failure
     return inode, made
 
 
 def _answer(channel: socket.socket, request: bytes) -> None:
-    number, pid, started, family, count = REQUEST.unpack(request)
+    number, pid, started, family, count, address, port = REQUEST.unpack(request)
     try:
-        inode, made = _make(pid, started, family, count)
+        inode, made = _make(pid, started, family, count, socket.inet_ntoa(address), port)
     except StepFailed as failure:
         channel.send(REPLY.pack(number, failure.errno, failure.step, 0))
         return

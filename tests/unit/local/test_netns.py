@@ -55,6 +55,13 @@ def _bwrap() -> str:
 @contextlib.contextmanager
 def sandbox(name: str, uid: int | None = None, program: str = GUEST) -> Iterator[int]:
     """A bubblewrap sandbox with servers inside; yields the pid of its first process, as seen here."""
+    with running(name, uid, program) as (pid, _):
+        yield pid
+
+
+@contextlib.contextmanager
+def running(name: str, uid: int | None, program: str) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """The same, with the process whose stdin and stdout are the program's."""
     reading, writing = os.pipe()
     who = {} if uid is None else {"user": uid, "group": uid, "extra_groups": []}
     process = subprocess.Popen(
@@ -77,7 +84,7 @@ def sandbox(name: str, uid: int | None = None, program: str = GUEST) -> Iterator
             pid = json.load(pipe)["child-pid"]
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        yield pid
+        yield pid, process
     finally:
         process.kill()
         process.communicate()
@@ -163,6 +170,32 @@ def test_a_full_backlog_is_waited_for_and_is_no_connection() -> None:
         asyncio.run(run(pid))
 
 
+@needs_guest_python
+@pytest.mark.parametrize("uid", OWNERS)
+def test_listens_inside_at_any_port(uid: int | None) -> None:
+    async def run(pid: int) -> None:
+        dialer, loop = Dialer(), asyncio.get_running_loop()
+        try:
+            with await dialer.listen(pid, ("127.1.0.9", 443)) as listener:
+                assert not listener.getblocking()
+                assert not listener.get_inheritable()
+                with await dialer.connect(pid, ("127.1.0.9", 443)) as there:
+                    here, _ = await loop.sock_accept(listener)
+                    with here:
+                        await loop.sock_sendall(there, b"x")
+                        assert await loop.sock_recv(here, 10) == b"x"
+                with pytest.raises(DialError, match="listen there") as raised:
+                    await dialer.listen(pid, ("127.1.0.9", 443))
+                assert raised.value.errno == errno.EADDRINUSE
+            with pytest.raises(ConnectionRefusedError):
+                await dialer.connect(pid, ("127.1.0.9", 443))
+        finally:
+            dialer.close()
+
+    with sandbox("a", uid) as pid:
+        asyncio.run(run(pid))
+
+
 def test_the_hosts_own_network_is_never_dialled() -> None:
     async def run() -> None:
         dialer = Dialer()
@@ -170,6 +203,8 @@ def test_the_hosts_own_network_is_never_dialled() -> None:
             with pytest.raises(DialError, match="open its network namespace") as raised:
                 await dialer.socket(os.getpid(), socket.AF_INET)
             assert raised.value.errno == errno.EPERM
+            with pytest.raises(DialError, match="open its network namespace"):
+                await dialer.listen(os.getpid(), ("127.1.0.1", 443))
         finally:
             dialer.close()
 
