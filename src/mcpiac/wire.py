@@ -435,6 +435,8 @@ class InstallRequest(Message):
 
     packages: tuple[PackageItem, ...]
     scripts: bool = False
+    hosts: tuple[str, ...] = ()
+    """What install scripts may reach, each ``host[:port]``; nothing else is reachable."""
     settings: dict[str, str] | None = None
     """The client's registry, proxy and CA settings (``install_settings``): the daemon's environment is empty."""
 

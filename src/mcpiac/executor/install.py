@@ -23,7 +23,9 @@ async def install(step: Step) -> tuple[Effect, str]:
     if traits.package_store:
         packages = setup.packages(spec, bridge)
         installed = await step.call(
-            lambda: provider.install(id, packages, scripts=spec.build.scripts, progress=step.progress)
+            lambda: provider.install(
+                id, packages, scripts=spec.build.scripts, hosts=spec.build.hosts, progress=step.progress
+            )
         )
     wanted = setup.render(
         spec,

@@ -74,6 +74,7 @@ def _run(options: object, held: int, told: int | None) -> int:
     try:
         daemon.remember_pid(options.home)
         daemon.keep_log(options.home)
+        daemon.raise_descriptors()
         asyncio.run(daemon.Daemon(options).run(lambda: _ready(told)))
     except (OSError, ValueError) as fault:
         logging.getLogger("mcpiac.local").exception("the daemon ends")

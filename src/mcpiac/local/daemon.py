@@ -13,18 +13,21 @@ import json
 import logging
 import logging.handlers
 import os
+import resource
 import secrets
 import signal
 import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from aiohttp import web
 
 from mcpiac.local.api import app as api
 from mcpiac.local.driver import Driver, runtimes
+from mcpiac.local.egress import Relay
 from mcpiac.local.fleet import Fleet, Instance
 from mcpiac.local.packages.process import Cell
 from mcpiac.local.packages.store import Store
@@ -63,6 +66,13 @@ def prepare(home: Path) -> None:
     for folder in (home, home / "run", home / "log"):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.chmod(folder, 0o700)
+
+
+def raise_descriptors() -> None:
+    """Take as many descriptors as this process may have: ready sockets and held connections need one each, and the
+    customary soft limit is 1024 (getrlimit(2))."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def lock(home: Path) -> int:
@@ -205,7 +215,7 @@ def _cell(fleet: Fleet, stage: Stage) -> Cell:
     """How the package store starts its sandboxes."""
     uid = first_uid(fleet.instance.id) if stage.active else None
     driver: Driver = fleet.driver
-    return Cell(bwrap=lambda: driver.bwrap(uid), uid=uid, show=stage.show)
+    return Cell(lambda: driver.bwrap(uid), partial(Relay, fleet.dialer), uid=uid, show=stage.show)
 
 
 def _access(line: Access) -> None:

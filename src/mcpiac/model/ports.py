@@ -125,9 +125,16 @@ class Provider(Protocol):
     async def read_file(self, id: str, path: str) -> bytes: ...
 
     async def install(
-        self, id: str, packages: Sequence[Package], *, scripts: bool, progress: Callable[[str], None]
+        self,
+        id: str,
+        packages: Sequence[Package],
+        *,
+        scripts: bool,
+        hosts: Sequence[str] = (),
+        progress: Callable[[str], None],
     ) -> tuple[Installed, ...]:
-        """Have the packages in the guest (only where ``traits.package_store``)."""
+        """Have the packages in the guest (only where ``traits.package_store``). With ``scripts`` their install
+        scripts run, and reach ``hosts`` (each ``host[:port]``) and nothing else."""
 
     async def run(
         self,

@@ -74,7 +74,13 @@ class Inside(Core):
         return base64.b64decode(answer.content) if answer.encoding == "base64" else answer.content.encode()
 
     async def install(
-        self, id: str, packages: Sequence[Package], *, scripts: bool, progress: Callable[[str], None]
+        self,
+        id: str,
+        packages: Sequence[Package],
+        *,
+        scripts: bool,
+        hosts: Sequence[str] = (),
+        progress: Callable[[str], None],
     ) -> tuple[Installed, ...]:
         """Only where ``traits.package_store``: else the guest's set-up installs."""
         raise ProviderError("rejected", f"the provider {self._traits.provider} keeps no packages")
@@ -179,6 +185,7 @@ class Inside(Core):
         id: str,
         packages: Sequence[Package],
         scripts: bool,
+        hosts: Sequence[str],
         progress: Callable[[str], None],
         settings: Mapping[str, str],
     ) -> tuple[Installed, ...]:
@@ -186,13 +193,16 @@ class Inside(Core):
             wire.PackageItem(registry=p.registry, name=p.name, version=p.version, extras=p.extras) for p in packages
         )
         named = ", ".join(str(p) for p in packages) or "no packages"
+        body = wire.InstallRequest(
+            packages=items, scripts=scripts, hosts=tuple(hosts), settings=dict(settings)
+        ).body()
         lines = self._api.lines(
             _install,
             "PUT",
             f"/sandboxes/{segment(id)}/packages",
             operation="get",  # exactly this set, mounted: repeating it is free
             what=f"install {named}",
-            json=wire.InstallRequest(packages=items, scripts=scripts, settings=dict(settings)).body(),
+            json=body,
             read=COMMAND_MAX,
         )
         async for frame in lines:

@@ -81,10 +81,16 @@ class LocalProvider(WireProvider):
         await self._patch(id, "set the egress", {"egress": _egress(egress)}, lambda _found: False)
 
     async def install(
-        self, id: str, packages: Sequence[Package], *, scripts: bool, progress: Callable[[str], None]
+        self,
+        id: str,
+        packages: Sequence[Package],
+        *,
+        scripts: bool,
+        hosts: Sequence[str] = (),
+        progress: Callable[[str], None],
     ) -> tuple[Installed, ...]:
         """Exactly these are mounted in the sandbox from now on. A set that changed restarts its processes."""
-        return await self._installed(id, packages, scripts, progress, self._settings)
+        return await self._installed(id, packages, scripts, hosts, progress, self._settings)
 
     async def collect(self) -> list[str]:
         """Remove the stored packages that no sandbox mounts; returns their names."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 
 from aiohttp import web
 
@@ -13,9 +14,10 @@ from mcpiac.local.errors import Refused
 from mcpiac.local.packages.errors import PackageError
 from mcpiac.local.packages.store import StoredPackage
 from mcpiac.local.records import StoredMount
+from mcpiac.model import destination
 
 PACKAGES_MAX = 32
-_RETRYABLE = frozenset({"registry_unreachable", "install_timeout"})
+_RETRYABLE = frozenset({"registry_unreachable", "host_unresolved", "install_timeout"})
 _NAMES = {
     "npm": re.compile(r"(@[a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*", re.IGNORECASE),
     "pypi": re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?", re.IGNORECASE),
@@ -33,6 +35,7 @@ async def mount(request: web.Request) -> web.StreamResponse:
         raise Refused(400, "invalid_request", f"at most {PACKAGES_MAX} packages")
     for package in asked.packages:
         _check(package)
+    hosts = _destinations(asked.hosts)
     lines = Lines(request)
     await lines.begin()
     settings = wire.install_settings(asked.settings or {})
@@ -46,7 +49,7 @@ async def mount(request: web.Request) -> web.StreamResponse:
         return list(
             await asyncio.gather(
                 *(
-                    store.ensure(package, scripts=asked.scripts, settings=settings, progress=progress)
+                    store.ensure(package, scripts=asked.scripts, hosts=hosts, settings=settings, progress=progress)
                     for package in asked.packages
                 )
             )
@@ -105,6 +108,15 @@ def _check(package: wire.PackageItem) -> None:
     good = name is not None and name.fullmatch(package.name) and _VERSION.fullmatch(package.version)
     if not good or ".." in package.name or not all(_EXTRA.fullmatch(extra) for extra in package.extras):
         raise Refused(400, "invalid_package", "a package is {registry: npm|pypi, name, version (exact)}")
+
+
+def _destinations(hosts: Sequence[str]) -> list[destination.Destination]:
+    if len(hosts) > destination.MOST:
+        raise Refused(400, "invalid_request", f"at most {destination.MOST} hosts")
+    try:
+        return [destination.parse(each) for each in hosts]
+    except destination.BadDestination as bad:
+        raise Refused(400, "invalid_request", f"hosts: {bad.summary}") from None
 
 
 async def collect(request: web.Request) -> web.Response:

@@ -22,6 +22,8 @@ CODES = (
     "disk_full",
     "needs_build",
     "build_failed",
+    "host_refused",
+    "host_unresolved",
     "runtime_too_old",
     "bad_metadata",
     "no_program",

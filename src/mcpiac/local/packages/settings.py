@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from mcpiac.wire import install_settings
 
+UV_RETRIES = "2"
 _PIP_OPTIONS = (
     "index-url",
     "extra-index-url",
@@ -64,7 +65,7 @@ def uv_environment(settings: Mapping[str, str]) -> tuple[dict[str, str], tuple[s
     if "proxy" in pip and not any(name.lower() in ("https_proxy", "all_proxy") for name in env):
         env |= {"HTTP_PROXY": pip["proxy"], "HTTPS_PROXY": pip["proxy"]}
     env.setdefault("UV_SYSTEM_CERTS", "1")
-    env.setdefault("UV_HTTP_RETRIES", "2")
+    env.setdefault("UV_HTTP_RETRIES", UV_RETRIES)
     return env, flags
 
 

@@ -21,7 +21,7 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from mcpiac.local.packages.errors import PackageError
 from mcpiac.local.packages.npm import Made
 from mcpiac.local.packages.process import Cell, Installers, Progress, installers
 from mcpiac.local.packages.tree import check_and_freeze, remove
+from mcpiac.model.destination import Destination
 from mcpiac.wire import PackageItem
 
 FORMAT = 1
@@ -62,6 +63,20 @@ class StoredPackage:
     size: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Rights:
+    """What code of a package may do while it is built."""
+
+    scripts: bool
+    hosts: tuple[Destination, ...]
+
+    @classmethod
+    def of(cls, package: PackageItem, scripts: bool, hosts: Sequence[Destination]) -> _Rights:
+        """Only npm's scripts run, and only they reach anything."""
+        reached = tuple(sorted(set(hosts))) if scripts and package.registry == "npm" else ()
+        return cls(scripts, reached)
+
+
 @dataclass(slots=True)
 class _Job:
     task: asyncio.Task[StoredPackage]
@@ -90,21 +105,24 @@ class Store:
         package: PackageItem,
         *,
         scripts: bool = False,
+        hosts: Sequence[Destination] = (),
         settings: Mapping[str, str] | None = None,
         progress: Progress = lambda text: None,
         timeout: float = INSTALL_SECONDS,
     ) -> StoredPackage:
         """The package, installed if it is not. ``settings`` are the client's (``wire.install_settings``).
 
-        Raises PackageError. A caller that is cancelled leaves the install to the others.
+        ``scripts``: npm's install scripts run; they reach ``hosts`` and nothing else. Raises PackageError. A caller
+        that is cancelled leaves the install to the others.
         """
-        key = self._key(package, scripts)
+        rights = _Rights.of(package, scripts, hosts)
+        key = self._key(package, rights)
         found = self._find(package, key)
         if found is not None:
             return found
         job = self._jobs.get(key)
         if job is None:
-            install = self._install(package, key, scripts, dict(settings or {}), timeout)
+            install = self._install(package, key, rights, dict(settings or {}), timeout)
             job = self._jobs[key] = _Job(asyncio.get_running_loop().create_task(install))
             job.task.add_done_callback(lambda task: self._done(key, task))
         job.listeners.append(progress)
@@ -152,14 +170,17 @@ class Store:
         if not task.cancelled():
             task.exception()  # each waiter gets it; without one it is no news
 
-    def _key(self, package: PackageItem, scripts: bool) -> str:
-        """Of all that decides what the tree holds."""
+    def _key(self, package: PackageItem, rights: _Rights) -> str:
+        """Of all that decides what the tree holds. A script may do without a host that it does not reach, and leave
+        another tree: so its hosts count too."""
+        scripts = rights.scripts
         machine = os.uname().machine
         if package.registry == "npm":
             runtime = f"node:{machine}:{self._node_version() if scripts else ''}"
         else:
             runtime = f"python:{machine}:{sys.implementation.cache_tag}"
         parts = [FORMAT, package.registry, package.name, package.version, sorted(package.extras), scripts, runtime]
+        parts += [[str(each) for each in rights.hosts]] if rights.hosts else []
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:20]
 
     def _node_version(self) -> str:
@@ -202,7 +223,7 @@ class Store:
         )
 
     async def _install(
-        self, package: PackageItem, key: str, scripts: bool, settings: Mapping[str, str], timeout: float
+        self, package: PackageItem, key: str, rights: _Rights, settings: Mapping[str, str], timeout: float
     ) -> StoredPackage:
         if package.registry not in ("npm", "pypi"):
             raise PackageError("package_not_found", f"there is no registry {package.registry}")
@@ -215,14 +236,14 @@ class Store:
                     return found
                 for scraps in (self._root / "tmp").glob(f"{key}-*"):
                     await asyncio.to_thread(remove, scraps)
-                return await self._make(package, key, scripts, settings, timeout)
+                return await self._make(package, key, rights, settings, timeout)
         except OSError as failure:
             if failure.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise PackageError("disk_full", f"no space left in {self._root}") from failure
             raise PackageError("install_failed", f"{self._root}: {failure.strerror or failure}") from failure
 
     async def _make(
-        self, package: PackageItem, key: str, scripts: bool, settings: Mapping[str, str], timeout: float
+        self, package: PackageItem, key: str, rights: _Rights, settings: Mapping[str, str], timeout: float
     ) -> StoredPackage:
         began = time.monotonic()
         staging = self._root / "tmp" / f"{key}-{secrets.token_hex(4)}"
@@ -230,7 +251,7 @@ class Store:
         try:
             tree.mkdir(parents=True)
             scratch.mkdir()
-            made = await self._fill(package, key, tree, scratch, scripts, settings, timeout)
+            made = await self._fill(package, key, tree, scratch, rights, settings, timeout)
             files, size = await asyncio.to_thread(check_and_freeze, tree)
             await asyncio.to_thread(remove, scratch)
             (staging / "lock").write_text(made.lock)
@@ -265,7 +286,7 @@ class Store:
         key: str,
         tree: Path,
         scratch: Path,
-        scripts: bool,
+        rights: _Rights,
         settings: Mapping[str, str],
         timeout: float,
     ) -> Made:
@@ -283,7 +304,8 @@ class Store:
                 settings=settings,
                 cache=self._root / "cache/npm",
                 scratch=scratch,
-                scripts=scripts,
+                scripts=rights.scripts,
+                hosts=rights.hosts,
                 timeout=timeout,
                 progress=progress,
             )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,22 @@ def test_a_dead_daemons_socket_is_replaced_and_closed_to_others(tmp_path: Path) 
         os.close(folder)
         made.accept()[0].close()
     assert stat.S_IMODE((run / "daemon.sock").stat().st_mode) & 0o077 == 0
+
+
+def test_the_daemon_takes_as_many_descriptors_as_it_may(tmp_path: Path) -> None:
+    """Started as by a shell with a low soft limit; its own is the hard one."""
+    words = [sys.executable, "-P", "-m", "mcpiac.local", "--home", str(tmp_path / "home"), "--linger", "60"]
+    low = (256, 4000)
+    with subprocess.Popen(words, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, low)) as started:
+        try:
+            deadline = time.monotonic() + 30
+            while not (tmp_path / "home/run/daemon.sock").exists():
+                assert started.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            assert resource.prlimit(started.pid, resource.RLIMIT_NOFILE) == (4000, 4000)
+        finally:
+            started.terminate()
 
 
 def test_the_log_is_bounded_and_closed_to_others(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from typing import Any
 import pytest
 
 from mcpiac.local.driver import candidates
+from mcpiac.local.egress import Relay
+from mcpiac.local.netns import Dialer
 from mcpiac.local.packages.process import Cell
 from mcpiac.local.packages.store import Store, StoredPackage
 from mcpiac.local.packages.tree import remove
@@ -65,7 +68,7 @@ class Registry:
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     def files(self, ending: str) -> int:
         return sum(path.endswith(ending) for path in self.asked)
@@ -150,14 +153,16 @@ class Shop:
         (self.home / ".config/pip/pip.conf").write_text(f"[global]\nindex-url = {registry.url}/simple\n")
         self.settings = {"HOME": str(self.home), "PIP_CONFIG_FILE": ""}
 
-    def cell(self) -> Cell:
+    def cell(self, relay: Any = None) -> Cell:
         """As root, code of packages runs under a uid of its own, as the daemon does it."""
         found = next((each.path for each in candidates()), None) or shutil.which("bwrap")
         assert found is not None, "no bwrap on this machine"
-        return Cell(lambda: found, uid=BUILD_UID if os.geteuid() == 0 else None)
+        uid = BUILD_UID if os.geteuid() == 0 else None
+        return Cell(lambda: found, relay or partial(Relay, Dialer()), uid=uid)
 
-    def open(self) -> Store:
-        return Store(self.root, self.cell())
+    def open(self, relay: Any = None) -> Store:
+        """``relay``: how scripts get out; left out, as in the product."""
+        return Store(self.root, self.cell(relay))
 
     async def buy(self, store: Store, spec: str, **options: Any) -> StoredPackage:
         return await store.ensure(item(spec), settings=self.settings, **options)

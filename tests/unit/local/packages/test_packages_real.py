@@ -7,12 +7,15 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mcpiac.local.driver import candidates, runtimes
+from mcpiac.local.egress import Relay
+from mcpiac.local.netns import Dialer
 from mcpiac.local.packages.process import Cell
 from mcpiac.local.packages.store import Store, StoredPackage
 from mcpiac.local.packages.tree import remove
@@ -40,7 +43,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def bought(root: Path, registry: str, name: str, version: str) -> StoredPackage:
     async def run() -> StoredPackage:
-        store = Store(root, Cell(lambda: candidates()[0].path))
+        store = Store(root, Cell(lambda: candidates()[0].path, partial(Relay, Dialer())))
         package = PackageItem(registry=registry, name=name, version=version)
         return await store.ensure(package, settings=install_settings(os.environ))
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from mcpiac.local.packages import settings as settings_module
 from mcpiac.local.packages import store as store_module
 from mcpiac.local.packages.errors import PackageError
 
@@ -149,11 +150,14 @@ def test_an_install_that_is_ended_leaves_nothing(shop: Any, registry: Any) -> No
 
 KILLED = """
 import asyncio, sys
+from functools import partial
 from pathlib import Path
+from mcpiac.local.egress import Relay
+from mcpiac.local.netns import Dialer
 from mcpiac.local.packages.process import Cell
 from mcpiac.local.packages.store import Store
 from mcpiac.wire import PackageItem
-store = Store(Path(sys.argv[1]), Cell(lambda: sys.argv[2]))
+store = Store(Path(sys.argv[1]), Cell(lambda: sys.argv[2], partial(Relay, Dialer())))
 package = PackageItem(registry="npm", name="server", version="1.0.0")
 asyncio.run(store.ensure(package, settings={"HOME": sys.argv[3]}))
 """
@@ -291,7 +295,8 @@ def test_a_registry_that_refuses(shop: Any, registry: Any) -> None:
     assert failing(shop, "pypi:server@1.0.0").code == "registry_unauthorised"
 
 
-def test_a_registry_that_cannot_be_reached(shop: Any, registry: Any) -> None:
+def test_a_registry_that_cannot_be_reached(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings_module, "UV_RETRIES", "0")
     (shop.home / ".npmrc").write_text("registry=http://127.0.0.1:9/\nfetch-retries=0\n")
     (shop.home / ".config/pip/pip.conf").write_text("[global]\nindex-url = http://127.0.0.1:9/simple\n")
     error = failing(shop, "npm:server@1.0.0")
@@ -348,7 +353,7 @@ def test_an_install_has_a_deadline(shop: Any, registry: Any) -> None:
 
     registry.npm("server", "1.0.0", PROGRAM, bin="index.js")
     registry.hold = threading.Event()
-    assert failing(shop, "npm:server@1.0.0", timeout=2.0).code == "install_timeout"
+    assert failing(shop, "npm:server@1.0.0", timeout=0.5).code == "install_timeout"
 
 
 # -- the user's settings
