@@ -35,6 +35,16 @@ def refuse(ctx: Context, name: str, spec: ServerSpec) -> Iterator[Diagnostic]:
             key="mounts",
             hint="write the files under `files:` (`{from: ./path}`), or choose a provider that can",
         )
+    if spec.build.hosts and not traits.package_store:
+        yield ctx.diagnostic(
+            "error",
+            "build-hosts-not-enforced",
+            name,
+            f"with the provider {traits.provider} the install scripts of {name} reach whatever its sandbox reaches",
+            key="build.hosts",
+            detail="a limit that nothing enforces would only look like one",
+            hint="remove `hosts`, or choose another provider",
+        )
     if spec.sandbox is not None:
         yield ctx.diagnostic(
             "error",

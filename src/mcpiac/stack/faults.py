@@ -35,6 +35,7 @@ _EXAMPLES = {
     "args": "[first, second]",
     "allow_plain": "[NAME]",
     "ignore": "[args]",
+    "hosts": "[example.com]",
     "lifecycle": "{prevent_destroy: true}",
     "timeouts": "{setup: 10m}",
     "build": "{scripts: true}",

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import NoReturn
 
+from mcpiac.model import destination
 from mcpiac.model.spec import GUEST_ROOTS
 
 NAME = r"[a-z][a-z0-9]*(-[a-z0-9]+)*"
@@ -190,6 +191,14 @@ def check_url_path(path: str) -> str:
     if len(path) > 200 or not _URL_PATH.match(path) or ".." in path or "/./" in path:
         raise Bad("bad-url-path", "this is no path of a URL", "write for example: /mcp")
     return path
+
+
+def parse_host(text: str) -> str:
+    """``host[:port]`` in the one form that is compared and recorded: small letters, no port where it is 443."""
+    try:
+        return str(destination.parse(text))
+    except destination.BadDestination as bad:
+        raise Bad("bad-host", bad.summary, bad.hint) from None
 
 
 def check_line(text: str, what: str, longest: int) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mcpiac.model import destination
 from mcpiac.stack import grammar, looks
 from mcpiac.stack.compose import Map
 from mcpiac.stack.faults import nearest
@@ -109,6 +110,20 @@ def _bridge(case: Case) -> Iterator[Finding]:
         yield Finding("bridge-version", summary, (*path, "version"), "leave `version` out", on="key")
         return
     yield from _bad((*path, "version"), lambda: parse_version("pypi" if name.startswith("pypi:") else "npm", version))
+
+
+def _build(case: Case) -> Iterator[Finding]:
+    build, path = case.part["build"], (*case.path, "build", "hosts")
+    if "build" in case.broken:
+        return
+    if build["hosts"] and not build["scripts"]:
+        summary = "`hosts` are for install scripts, and this server's do not run: nothing would use them"
+        listed = ", ".join(build["hosts"])
+        hint = f"write: build: {{scripts: true, hosts: [{listed}]}}, or leave `hosts` out"
+        yield Finding("hosts-without-scripts", summary, path, hint, on="key")
+    if len(build["hosts"]) > destination.MOST:
+        summary = f"{len(build['hosts'])} hosts; a build has at most {destination.MOST}"
+        yield Finding("too-many", summary, path, on="key")
 
 
 def _variables(case: Case) -> Iterator[Finding]:
@@ -284,6 +299,7 @@ _RULES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     _program,
     _version,
     _bridge,
+    _build,
     _variables,
     _references,
     _files,

@@ -189,9 +189,7 @@ BUILD = Part(
     {
         "scripts": Key(TRUTH, "Run the install scripts of npm packages, in a sandbox without secrets.", False),
         "hosts": Key(
-            _later("`build.hosts`", _NOTHING, {"type": "array", "items": {"type": "string"}}, "leave it out"),
-            "Hosts that a build may reach. Comes with a later version.",
-            [],
+            listed(text(grammar.parse_host)), "With scripts: the names, host[:port], that they may reach (443).", []
         ),
     },
 )

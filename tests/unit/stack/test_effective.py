@@ -69,7 +69,10 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "title": st.text(st.characters(codec="utf-8", categories=["L", "N", "Zs"]), max_size=20),
     "disabled": st.booleans(),
     "timeouts": st.fixed_dictionaries({}, optional={"create": st.integers(1, 86400), "setup": st.just("5m")}),
-    "build": st.fixed_dictionaries({}, optional={"scripts": st.booleans()}),
+    "build": st.one_of(
+        st.fixed_dictionaries({}, optional={"scripts": st.booleans()}),
+        st.fixed_dictionaries({"scripts": st.just(True), "hosts": st.just(["a.example", "b.example:8443"])}),
+    ),
     "lifecycle": st.fixed_dictionaries(
         {}, optional={"prevent_destroy": st.booleans(), "ignore": st.lists(st.sampled_from(["args", "env"]))}
     ),
