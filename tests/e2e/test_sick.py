@@ -50,6 +50,11 @@ HTTPServer(("127.0.0.1", int(os.environ["PORT"])), Page).serve_forever()
 CASES = {
     "npm-unknown": Case({**NPM, "package": "npm:@t/tels"}, NPM, ["exec", "npm:@t/tels", "does not exist"]),
     "npm-version": Case({**NPM, "version": "9.9.9"}, NPM, ["exec", "9.9.9", "no such version", "nearest: 1.1.0"]),
+    "npm-hosts": Case(
+        NPM | {"build": {"scripts": True, "hosts": ["nothing.invalid"]}},
+        NPM | {"build": {"scripts": True}},
+        ["exec", "host_unresolved", "nothing.invalid cannot be resolved"],
+    ),
     "pypi-unknown": Case({**PYPI, "package": "pypi:tels"}, PYPI, ["exec", "pypi:tels", "does not exist"]),
     "pypi-version": Case({**PYPI, "version": "9.9.9"}, PYPI, ["exec", "9.9.9", "no such version", "1.1.0"]),
     "exits": Case(stand_in("dies_at_start.py"), stand_in(), ["ended (exit 1)", "missing API key"]),

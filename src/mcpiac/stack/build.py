@@ -52,7 +52,7 @@ def spec(part: Server, files: Mapping[str, FileSpec]) -> ServerSpec:
         disabled=part["disabled"],
         tools=part["tools"],
         allow_plain=tuple(sorted(set(part["allow_plain"]))),
-        build=Build(build["scripts"], tuple(sorted(set(build["hosts"])))),
+        build=Build(build["scripts"], tuple(sorted(set(build["hosts"]))) if build["scripts"] else ()),
         lifecycle=Lifecycle(
             life["prevent_destroy"], tuple(sorted(set(life["ignore"]))), life["moved_from"], life["on_expiry"]
         ),

@@ -107,14 +107,18 @@ def part(of: Part) -> Value:
     """A mapping with known keys."""
     fields = {}
     for name, key in of.keys.items():
-        core = (
-            key.value.core if key.required else {"type": "default", "schema": key.value.core, "default": key.default}
-        )
+        core = key.value.core if key.required else {"type": "default", "schema": key.value.core, **_default(key)}
         fields[name] = {"type": "typed-dict-field", "schema": core, "required": key.required}
     return Value(
         {"type": "typed-dict", "fields": fields, "extra_behavior": "forbid", "strict": True},
         {"$ref": f"#/$defs/{of.name}"},
     )
+
+
+def _default(key: Key) -> Core:
+    """A mapping or list is copied here, one level deep: pydantic-core would copy it to the ground each time."""
+    copy = getattr(key.default, "copy", None)
+    return {"default": key.default} if copy is None else {"default_factory": copy}
 
 
 def definition(of: Part) -> Json:

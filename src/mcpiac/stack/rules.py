@@ -116,7 +116,9 @@ def _build(case: Case) -> Iterator[Finding]:
     build, path = case.part["build"], (*case.path, "build", "hosts")
     if "build" in case.broken:
         return
-    if build["hosts"] and not build["scripts"]:
+    own = case.own.get("build") if isinstance(case.own, Map) else None
+    inherited = isinstance(own, Map) and own.get("scripts") is False and not own.get("hosts")
+    if build["hosts"] and not build["scripts"] and not inherited:
         summary = "`hosts` are for install scripts, and this server's do not run: nothing would use them"
         listed = ", ".join(build["hosts"])
         hint = f"write: build: {{scripts: true, hosts: [{listed}]}}, or leave `hosts` out"

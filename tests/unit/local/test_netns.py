@@ -375,6 +375,9 @@ async def main():
     made = await dialer.connect(int(sys.argv[1]), ("127.0.0.1", 8000))
     await asyncio.get_running_loop().sock_sendall(made, b"x")
     print((await asyncio.get_running_loop().sock_recv(made, 100)).decode())
+    listener = await dialer.listen(int(sys.argv[1]), ("127.1.0.1", 443))
+    await dialer.connect(int(sys.argv[1]), ("127.1.0.1", 443))
+    print((await asyncio.get_running_loop().sock_accept(listener))[1][0])
     dialer.close()
 asyncio.run(main())
 """
@@ -395,7 +398,7 @@ def test_an_ordinary_user_reaches_his_own_sandbox() -> None:
             timeout=30,
             check=False,
         )
-    assert done.stdout == "a:x\n", done.stderr
+    assert done.stdout == "a:x\n127.0.0.1\n", done.stderr
 
 
 def test_the_helper_has_an_empty_environment_and_no_other_descriptor() -> None:

@@ -10,7 +10,7 @@ import jsonschema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcpiac.model.spec import ServerSpec, Stack
+from mcpiac.model.spec import Build, ServerSpec, Stack
 from mcpiac.stack.compose import compose
 from mcpiac.stack.format import format_text
 from mcpiac.stack.load import Reading, read
@@ -69,10 +69,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "title": st.text(st.characters(codec="utf-8", categories=["L", "N", "Zs"]), max_size=20),
     "disabled": st.booleans(),
     "timeouts": st.fixed_dictionaries({}, optional={"create": st.integers(1, 86400), "setup": st.just("5m")}),
-    "build": st.one_of(
-        st.fixed_dictionaries({}, optional={"scripts": st.booleans()}),
-        st.fixed_dictionaries({"scripts": st.just(True), "hosts": st.just(["a.example", "b.example:8443"])}),
-    ),
+    "build": st.fixed_dictionaries({}, optional={"scripts": st.booleans()}),
     "lifecycle": st.fixed_dictionaries(
         {}, optional={"prevent_destroy": st.booleans(), "ignore": st.lists(st.sampled_from(["args", "env"]))}
     ),
@@ -120,6 +117,14 @@ def test_defaults_are_as_if_written_in_the_server(defaults: dict[str, Any], serv
         both = isinstance(value, dict) and isinstance(written.get(key), dict)
         written[key] = {**written[key], **value} if both else value
     assert spec(server, defaults) == spec(written)
+
+
+def test_a_server_without_scripts_needs_no_hosts_of_the_defaults() -> None:
+    defaults = {"build": {"scripts": True, "hosts": ["b.example", "a.example:443", "a.example"]}}
+    assert spec({}, defaults).build == Build(True, ("a.example", "b.example"))
+    assert spec({"build": {"hosts": ["c.example:8443"]}}, defaults).build == Build(True, ("c.example:8443",))
+    assert spec({"build": {"scripts": False}}, defaults).build == Build()
+    assert spec({"build": {"hosts": []}}, defaults).build == Build(True)
 
 
 @given(COMMON)

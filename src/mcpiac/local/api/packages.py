@@ -17,7 +17,7 @@ from mcpiac.local.records import StoredMount
 from mcpiac.model import destination
 
 PACKAGES_MAX = 32
-_RETRYABLE = frozenset({"registry_unreachable", "host_unresolved", "install_timeout"})
+_RETRYABLE = frozenset({"registry_unreachable", "install_timeout"})
 _NAMES = {
     "npm": re.compile(r"(@[a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*", re.IGNORECASE),
     "pypi": re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?", re.IGNORECASE),
