@@ -126,7 +126,9 @@ async def _create(
         return _finding("error", "create-unreadable", state, entry, said, hint, detail=listed)
     young = now - _time(entry.began_at) <= KEY_LIVES
     if entry.found is None and young:
-        if wanted is None or action.server in wanted:
+        server = state.servers.get(action.server)
+        replaces = server is not None and server.sandbox != action.sandbox
+        if not replaces and (wanted is None or action.server in wanted):
             return _finding("note", "create-again", state, entry, "it is sent again with its key")
         if not provider.traits.lists_owner:
             # Such a list may lag behind: what was made may still turn up in it.

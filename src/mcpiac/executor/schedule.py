@@ -40,6 +40,11 @@ class Schedule:
         for action in todo:
             self._offer(action.id)
 
+    @property
+    def ready(self) -> bool:
+        """Whether an action could be taken."""
+        return bool(self._ready)
+
     def take(self) -> Action | None:
         """The next action to start; None when none is ready."""
         if not self._ready:

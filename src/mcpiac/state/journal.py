@@ -29,6 +29,12 @@ from mcpiac.state.ledger import Begin, End, Ledger, Progress, Record
 JOURNAL_VERSION = 1
 _CHECK = 16
 
+GATHER = 0.003
+"""Seconds for which a line waits for others to share its fsync, while lines follow each other closely."""
+
+BUSY = 0.02
+"""Seconds since the last line within which they do."""
+
 
 @dataclass(frozen=True, slots=True)
 class Header:
@@ -130,6 +136,7 @@ class FileJournal:
         self._waiting: list[tuple[Record, asyncio.Future[None]]] = []
         self._writer: asyncio.Task[None] | None = None
         self._broken: Exception | None = None
+        self._wrote_at = float("-inf")
         self.lines = 0
         """Lines that this run wrote, the header not counted."""
 
@@ -195,12 +202,16 @@ class FileJournal:
         return durable
 
     async def _write_all(self) -> None:
+        loop = asyncio.get_running_loop()
         while self._waiting and self._broken is None:
+            if loop.time() - self._wrote_at < BUSY:
+                await asyncio.sleep(GATHER)
             batch, self._waiting = self._waiting, []
             try:
                 line, check = frame(self._check_before(), [record_data(record) for record, _ in batch])
                 await self._disk.aside(lambda line=line: self._write(line))  # type: ignore[misc]
                 self._last = check
+                self._wrote_at = loop.time()
                 self.lines += 1
                 for record, _ in batch:
                     self._ledger.apply(record)

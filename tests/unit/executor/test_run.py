@@ -264,9 +264,22 @@ def test_another_account_closes_nothing() -> None:
     assert len(scene.state.open) == 1
 
 
+def once_two_run(scene: Scene, times: int) -> Trouble:
+    """An interrupt, ``times`` over, as soon as two actions were started."""
+    asked: list[int] = []
+
+    def look(number: int) -> None:
+        if len(scene.of(ActionStarted)) == 2 and not asked:
+            asked.append(number)
+            for _ in range(times):
+                scene.processes[-1].stop.request()
+
+    return Trouble(hook=look)
+
+
 def test_an_interrupt_lets_what_runs_finish_and_starts_nothing_new() -> None:
     scene = Scene("a", "b", "c")
-    ended = scene.apply(Trouble(interrupt_at=(3,)), parallelism=2)
+    ended = scene.apply(once_two_run(scene, 1), parallelism=2)
     assert ended.code == 130
     assert scene.of(ActionStarted) == ["a.create", "b.create"] == sorted(scene.of(ActionDone))
     last = scene.events[-1]
@@ -279,7 +292,7 @@ def test_an_interrupt_lets_what_runs_finish_and_starts_nothing_new() -> None:
 
 def test_a_second_interrupt_stops_at_once_and_leaves_the_entries_open() -> None:
     scene = Scene("a", "b", "c")
-    ended = scene.apply(Trouble(interrupt_at=(3, 4)), parallelism=2)
+    ended = scene.apply(once_two_run(scene, 2), parallelism=2)
     assert ended.code == 130
     failed = [e for e in scene.events if isinstance(e, ActionFailed)]
     assert [e.diagnostic.code for e in failed] == ["interrupted", "interrupted"]
