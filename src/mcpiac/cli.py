@@ -27,6 +27,7 @@ def entry() -> NoReturn:
         sys.stdout.flush()
     except OSError as fault:
         code = _unwritable(fault)
+    gc.freeze()  # what lives now dies with the process: nothing to look through at the end
     sys.exit(code)
 
 

@@ -62,7 +62,10 @@ USABLE_STATES = frozenset({"ready", "idle", "running"})
 class Message(BaseModel):
     """Camel case on the wire, snake case here."""
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
+    # defer_build: a command pays for the messages that it exchanges, not for all
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True, defer_build=True
+    )
 
     def body(self) -> dict[str, Any]:
         """The JSON body: only the fields that were set."""
@@ -492,9 +495,6 @@ class ErrorEnvelope(Message):
     request_id: str
     error: ErrorDetail
 
-
-Sandbox.model_rebuild()
-InstallFrame.model_rebuild()
 
 
 _SETTINGS = frozenset(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from typing import Any
 
 from mcpiac.model.spec import FileSpec, ServerSpec
@@ -59,7 +60,22 @@ def file_view(file: FileSpec) -> dict[str, Any]:
 
 
 def recorded_view(spec: ServerSpec) -> dict[str, Any]:
-    """The effective spec as the state keeps it and the planner compares it: complete, no contents, no secrets."""
-    view: dict[str, Any] = plain(spec)
+    """The effective spec as the state keeps it and the planner compares it: complete, no contents, no secrets.
+
+    To be read only: views of equal values share what is inside.
+    """
+    view: dict[str, Any] = {}
+    for name in _names(ServerSpec) or ():
+        value = getattr(spec, name)
+        view[name] = _shared(value) if name in _SHARED else None if name == "files" else plain(value)
     view["files"] = {path: file_view(f) for path, f in spec.files.items()}
     return view
+
+
+_SHARED = frozenset({"egress", "build", "lifecycle", "timeouts"})
+"""Nested, hashable, and in a large fleet nearly always at their defaults."""
+
+
+@lru_cache(maxsize=1024)
+def _shared(value: Hashable) -> Any:
+    return plain(value)
