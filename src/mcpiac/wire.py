@@ -496,7 +496,6 @@ class ErrorEnvelope(Message):
     error: ErrorDetail
 
 
-
 _SETTINGS = frozenset(
     """HOME XDG_CONFIG_HOME XDG_CONFIG_DIRS NETRC NPM_TOKEN NODE_AUTH_TOKEN
     HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY http_proxy https_proxy all_proxy no_proxy
