@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic_core import ErrorDetails
 
+from mcpiac.stack import looks
 from mcpiac.stack.compose import Map
 from mcpiac.stack.finding import Finding, Path
 from mcpiac.stack.keys import Part
@@ -60,7 +61,9 @@ def translate(error: ErrorDetails, written: Written) -> Finding:
         bad = error["ctx"]["bad"]
         on_key = path[-1] == "[key]"
         where = path[:-1] if on_key else path
-        return Finding(bad.code, bad.summary, where, bad.hint, bad.detail, on="key" if on_key else "value")
+        return Finding(
+            bad.code, bad.summary, where, _named(bad.hint, where), bad.detail, on="key" if on_key else "value"
+        )
     if kind == "extra_forbidden":
         return _unknown(path)
     if kind == "missing":
@@ -74,6 +77,12 @@ def translate(error: ErrorDetails, written: Written) -> Finding:
     if kind == "too_short":
         return Finding("empty-list", f"`{path[-1]}` is an empty list", path, "name at least the program")
     return Finding("bad-value", f"this is no value of `{_name(path)}`: {error['msg']}", path)
+
+
+def _named(hint: str, path: Path) -> str:
+    """``env:NAME`` with the secret's own name, where it has a usable one."""
+    name = str(path[3]) if len(path) > 3 and path[2] == "secrets" else ""
+    return hint.replace("NAME", name) if name and looks.name_shown(name) else hint
 
 
 def part_at(path: Path) -> Part:
@@ -121,7 +130,11 @@ def _missing(path: Path) -> Finding:
         "from": "write: {from: env:NAME, version: 2}",
     }
     return Finding(
-        "missing-key", f"{part_at(path[:-1]).words} needs `{key}`", path[:-1], hints.get(key, ""), on="key"
+        "missing-key",
+        f"{part_at(path[:-1]).words} needs `{key}`",
+        path[:-1],
+        _named(hints.get(key, ""), path),
+        on="key",
     )
 
 
@@ -132,8 +145,9 @@ def _wrong_type(path: Path, kind: str, value: Any, written: Written) -> Finding:
     said = f"an item of `{name}`" if isinstance(path[-1], int) else f"`{name}`"
     inner = path[2:] if path[0] == "servers" else path[1:]
     if inner[:1] == ("secrets",):
-        hint = "write it without quotes" if wanted == "a whole number" else "write: {NAME: env:NAME}"
-        return Finding("wrong-type", f"{said} must be {wanted}", path, hint)
+        forms = {1: "write: {NAME: env:NAME}", 2: "write: env:NAME"}
+        hint = "write it without quotes" if wanted == "a whole number" else forms.get(len(inner), "write: env:NAME")
+        return Finding("wrong-type", f"{said} must be {wanted}", path, _named(hint, path))
     if wanted == "text" and isinstance(value, (int, float)):
         return _not_text(path, name, value, written(path))
     if wanted == "true or false" and isinstance(value, str) and value.lower() in _SWITCHES:

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from mcpiac.stack.grammar import VARIABLE
+
 MASK = "••••"
 """What is shown in a secret's place: the same for every length."""
 
@@ -46,6 +48,7 @@ _NAME = re.compile(
 _COUNTED = re.compile(r"(?:^|[_-])(?:max|min|num|limit|count)(?:[_-]|$)", re.IGNORECASE)
 _SPLIT_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|-")
 
+_VARIABLE = re.compile(VARIABLE + r"\Z")
 _FLAG = re.compile(r"--?([A-Za-z][A-Za-z0-9_-]*)\Z")
 _ASSIGNED = re.compile(r"(?:--?)?([A-Za-z_][A-Za-z0-9_-]*)=(.*)\Z", re.DOTALL)
 
@@ -160,3 +163,8 @@ def shown(value: Any, longest: int = 60) -> str:
         return MASK
     text = scrub(text)
     return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def name_shown(name: str) -> bool:
+    """Whether a variable's name is one, and may be quoted in what a user is told to write."""
+    return _VARIABLE.match(name) is not None and shown(name) == name

@@ -74,9 +74,14 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+def newest(registry: Registry, name: str) -> str:
+    """What a user types to see a package's newest version."""
+    return f"npm view {name} version" if registry == "npm" else f"pip index versions {name}"
+
+
 @lru_cache(maxsize=4096)
-def parse_version(registry: Registry, text: str) -> str:
-    """An exact version in the registry's own spelling; a range or a tag is refused by name."""
+def parse_version(registry: Registry, name: str, text: str) -> str:
+    """An exact version of a package, in the registry's own spelling; a range or a tag is refused by name."""
     if len(text) > _LONGEST_VERSION:
         raise Bad("bad-version", f"a version has at most {_LONGEST_VERSION} characters; this has {len(text)}")
     if registry == "npm" and _SEMVER.match(text):
@@ -84,7 +89,7 @@ def parse_version(registry: Registry, text: str) -> str:
     exact = _pep440(text) if registry == "pypi" and text.isascii() else None
     if exact is not None:
         return exact
-    raise _inexact(registry, text)
+    raise _inexact(registry, name, text)
 
 
 def _pep440(text: str) -> str | None:
@@ -98,10 +103,8 @@ def _pep440(text: str) -> str | None:
         return None
 
 
-def _inexact(registry: Registry, text: str) -> Bad:
-    hint = "look the newest one up and write it out: " + (
-        "npm view NAME version" if registry == "npm" else "pip index versions NAME"
-    )
+def _inexact(registry: Registry, name: str, text: str) -> Bad:
+    hint = f"look the newest one up and write it out: {newest(registry, name)}"
     if _TAG.match(text):
         return Bad("version-tag", f"`{shown(text)}` is a tag, and tags move; a version is exact", hint)
     if re.match(r"[v=]", text) and _SEMVER.match(text[1:]):
@@ -117,4 +120,4 @@ def _inexact(registry: Registry, text: str) -> Bad:
 def package(name: str, version: str) -> Package:
     """An exact package of two texts that were checked."""
     registry, bare, extras = parse_name(name)
-    return Package(registry, bare, parse_version(registry, version), extras)
+    return Package(registry, bare, parse_version(registry, bare, version), extras)

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from mcpiac.model import destination
+from mcpiac.model.spec import Registry
 from mcpiac.stack import grammar, looks
 from mcpiac.stack.compose import Map
 from mcpiac.stack.faults import nearest
 from mcpiac.stack.finding import Finding, Path
 from mcpiac.stack.grammar import Bad
 from mcpiac.stack.looks import shown
-from mcpiac.stack.package import parse_name, parse_version
+from mcpiac.stack.package import newest, parse_name, parse_version
 from mcpiac.stack.schema import SERVER, Server
 
 MOST_VARIABLES = 100
@@ -87,12 +88,11 @@ def _version(case: Case) -> Iterator[Finding]:
             )
         return
     if part["version"] is None:
-        hint = "write the exact version, for example: version: 2026.8.31"
+        hint = f"look the newest one up and write it out: {newest(*parse_name(part['package'])[:2])}"
         yield Finding("missing-version", "a package needs its exact `version`", (*path, "package"), hint, on="key")
         return
-    yield from _bad(
-        (*path, "version"), lambda: parse_version(parse_name(part["package"] or "")[0], part["version"] or "")
-    )
+    registry, name, _ = parse_name(part["package"])
+    yield from _bad((*path, "version"), lambda: parse_version(registry, name, part["version"] or ""))
 
 
 def _bridge(case: Case) -> Iterator[Finding]:
@@ -109,7 +109,9 @@ def _bridge(case: Case) -> Iterator[Finding]:
         summary = "the bridge `mcpiac` has the version of this program"
         yield Finding("bridge-version", summary, (*path, "version"), "leave `version` out", on="key")
         return
-    yield from _bad((*path, "version"), lambda: parse_version("pypi" if name.startswith("pypi:") else "npm", version))
+    bare = name.rpartition(":")[2]
+    registry: Registry = "pypi" if name.startswith("pypi:") else "npm"
+    yield from _bad((*path, "version"), lambda: parse_version(registry, bare, version))
 
 
 def _build(case: Case) -> Iterator[Finding]:
@@ -169,11 +171,32 @@ def _references(case: Case) -> Iterator[Finding]:
                 yield Finding("bad-reference", summary, path, hint)
 
 
+def _on_command_line(case: Case) -> Iterator[Finding]:
+    """What a program is started with is readable for all users of its machine (proc(5), ``/proc/pid/cmdline``), from
+    outside of its sandbox too."""
+    allowed = frozenset(case.part["allow_plain"])
+    for path, text in _texts(case):
+        item = f"{path[2]}[{path[3]}]"
+        if path[2] == "env" or item in allowed:
+            continue
+        named = [inner.removeprefix("secret.") for inner in grammar.references(text) if inner]
+        for name in dict.fromkeys(name for name in named if name in case.secrets):
+            summary = f"once it runs, every user of its machine can read {name} on the server's command line (`ps`)"
+            file = f'files: {{PATH: {{secret: {name}, mode: "0600"}}}}'
+            hint = (
+                f"the server has the variable {name} without it; a file of its own: {file}\n"
+                f'if nobody else can log in there, write: allow_plain: ["{item}"]'
+            )
+            yield Finding("secret-on-command-line", summary, path, hint, severity="warning")
+
+
 def _known_secret(name: str, secrets: Iterable[str], path: Path) -> Iterator[Finding]:
     if name in secrets:
         return
     near = _near_name(name, secrets)
-    hint = f"did you mean `{near}`?" if near else "write under `secrets`: NAME: env:NAME"
+    # What stands in a file's `secret:` may be the secret itself; a reference is shown with its line anyway.
+    named = name if path[2] != "files" and looks.name_shown(name) else "NAME"
+    hint = f"did you mean `{near}`?" if near else f"write under `secrets`: {named}: env:{named}"
     yield Finding("unknown-secret", "this server has no secret of that name", path, hint)
 
 
@@ -304,6 +327,7 @@ _RULES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     _build,
     _variables,
     _references,
+    _on_command_line,
     _files,
     _plain_secrets,
     _allowances,

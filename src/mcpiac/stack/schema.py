@@ -281,7 +281,9 @@ _COMMON = {
         "disk",
     ),
     "allow_plain": Key(
-        listed(text()), "Names in env, args[N] and command[N] that look like secrets and are none.", []
+        listed(text()),
+        "Names in env, args[N] and command[N] that look like secrets and are none, or show one in a process list.",
+        [],
     ),
     "build": Key(part(BUILD), BUILD.about, BUILD.empty(), written={}),
     "lifecycle": Key(part(LIFECYCLE), LIFECYCLE.about, LIFECYCLE.empty(), written={}),

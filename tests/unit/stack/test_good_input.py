@@ -102,3 +102,24 @@ def test_warnings_and_notes_do_not_forbid_a_stack(project: Path) -> None:
         ("warning", "secret-in-file"),
     ]
     assert content not in repr(reading.diagnostics)
+
+
+def test_a_secret_on_a_command_line_is_a_warning_that_can_be_accepted(project: Path) -> None:
+    path = project / "stacks" / "demo.yaml"
+    text = (
+        "stack: demo\nprovider: local\nservers:\n  a:\n"
+        '    command: [sh, "${secret.KEY}"]\n'
+        '    args: ["--key=${secret.KEY}${secret.KEY}", "$${secret.KEY}"]\n'
+        '    env: {E: "${secret.KEY}"}\n'
+        "    secrets: {KEY: env:KEY}\n"
+    )
+    path.write_text(text)
+    found = read_stack(path, project)
+    assert found.stack is not None
+    assert [(d.severity, d.code, str(d.origin)) for d in found.diagnostics] == [
+        ("warning", "secret-on-command-line", "stacks/demo.yaml:5:19"),
+        ("warning", "secret-on-command-line", "stacks/demo.yaml:6:12"),
+    ]
+    assert 'allow_plain: ["args[0]"]' in found.diagnostics[1].hint
+    path.write_text(text + '    allow_plain: ["command[1]", "args[0]"]\n')
+    assert read(path, project).servers["a"].allow_plain == ("args[0]", "command[1]")

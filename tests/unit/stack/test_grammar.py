@@ -100,7 +100,7 @@ def test_refused_package_names(text: str) -> None:
     ],
 )
 def test_exact_versions(registry: str, text: str, exact: str) -> None:
-    assert parse_version(registry, text) == exact  # type: ignore[arg-type]
+    assert parse_version(registry, "a-server", text) == exact  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_exact_versions(registry: str, text: str, exact: str) -> None:
 )
 def test_refused_versions(registry: str, text: str) -> None:
     with pytest.raises(Bad):
-        parse_version(registry, text)  # type: ignore[arg-type]
+        parse_version(registry, "a-server", text)  # type: ignore[arg-type]
 
 
 def test_a_package_says_itself() -> None:
